@@ -1,0 +1,251 @@
+//! The host API: HTTP/2 on SSH channel 1, answered by `lazaret host session`; the session passes
+//! what concerns one sandbox on to that sandbox's shim over a Unix socket, same paths, same types.
+//!
+//! | request | does |
+//! | --- | --- |
+//! | `GET /v1/info` | [`HostInfo`] |
+//! | `GET /v1/sandboxes` | every [`Sandbox`] the host has a directory for |
+//! | `PUT /v1/sandboxes/{id}` | [`SandboxSpec`] → [`Sandbox`]; creates it; again with the same spec: the same sandbox; with another: `spec_mismatch` |
+//! | `GET /v1/sandboxes/{id}` | [`Sandbox`]; with `?until=settled&wait_ms=N` waits until it is no longer forking, or so long |
+//! | `DELETE /v1/sandboxes/{id}` | ends and removes it from every state, idempotent; answers when nothing is left |
+//! | `PUT /v1/sandboxes/{id}/execs/{exec}` | [`ExecRequest`] → [`Exec`]; starts it once, whoever asks how often |
+//! | `GET …/execs/{exec}` | [`Exec`] |
+//! | `GET …/execs/{exec}/output?offset=N&follow=BOOL` | [`crate::frame`]s from that offset on |
+//! | `DELETE …/execs/{exec}` | cancels it; idempotent |
+//! | `GET …/list?path=` · `GET …/files?path=` · `PUT …/files?path=&area=` | as the guest API |
+//! | `GET …/console` | what the serial console showed, text, first and latest part |
+//! | `GET …/egress?after=N` | [`EgressRecords`] |
+//!
+//! Calls with an effect carry the fence header; one lower than the highest seen for that sandbox is
+//! refused with `stale_fence`. Errors are a [`lazaret_domain::Denial`] as JSON.
+
+use crate::guest::{ExecExit, ExecSpec};
+use jiff::Timestamp;
+use lazaret_domain::egress::EgressPolicy;
+use lazaret_domain::sandbox::{EndCause, SandboxState};
+use lazaret_domain::{ByteSize, Cpus, Denial, ExecId, SandboxId, Span};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// How the guest's instructions are executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Accel {
+    /// Hardware virtualisation.
+    Kvm,
+    /// Software emulation: slow, and not a security boundary in QEMU's own view.
+    Tcg,
+}
+
+/// What the operator allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AccelChoice {
+    /// KVM or nothing. The default.
+    Kvm,
+    /// Software emulation, knowingly.
+    Tcg,
+    /// KVM if a probe guest boots with it, else software emulation with a warning.
+    Auto,
+}
+
+/// What is known about a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostInfo {
+    /// The version of `lazaret` there.
+    pub version: String,
+    /// The protocol generation it speaks.
+    pub protocol: u32,
+    /// The accelerator that was proven by a probe boot, or why none was.
+    pub accel: Result<Accel, Denial>,
+    /// QEMU's version, or why there is none.
+    pub vmm: Result<String, Denial>,
+    /// The digest of the guest image (its manifest), or why there is none.
+    pub image: Result<String, Denial>,
+    /// Free bytes where sandboxes are kept.
+    pub disk_free: u64,
+    /// The host's wall clock.
+    pub clock: Timestamp,
+    /// The host's boot id.
+    pub boot_id: String,
+    /// How many sandboxes it may hold at once.
+    pub max_sandboxes: u32,
+}
+
+/// What a sandbox is to be. Compared whole when the same id is asked for again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SandboxSpec {
+    /// The image by digest, as in [`HostInfo::image`]; nothing else is booted.
+    pub image: String,
+    /// Memory of the guest.
+    pub memory: ByteSize,
+    /// Virtual CPUs.
+    pub cpus: Cpus,
+    /// The size of its disk.
+    pub disk: ByteSize,
+    /// It is ended after this long, by the host, whatever else happens.
+    pub max_duration: Span,
+    /// What accelerators are allowed.
+    pub accel: AccelChoice,
+    /// What it may reach besides the gateway's services.
+    pub egress: EgressPolicy,
+    /// The base URL of repositories, for the guest's git.
+    pub git_base_url: String,
+    /// Each boot try is given up after this long.
+    pub boot_deadline: Span,
+    /// How many times booting is tried.
+    pub boot_tries: u8,
+}
+
+/// How long each stage took, in milliseconds since the sandbox was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema, JsonSchema)]
+pub struct BootStages {
+    /// The VMM process runs and its monitor answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vmm_ms: Option<u64>,
+    /// The kernel has handed over to the guest agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_ms: Option<u64>,
+    /// The guest agent answered and was adopted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_ms: Option<u64>,
+    /// How many boots were tried.
+    pub tries: u8,
+}
+
+/// What confines a VMM process, as it was really applied.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema, JsonSchema)]
+pub struct Confinement {
+    /// The uid it runs as.
+    pub uid: u32,
+    /// Whether that uid belongs to this sandbox alone.
+    pub own_uid: bool,
+    /// Whether QEMU's seccomp sandbox is on.
+    pub seccomp: bool,
+    /// Whether it can gain no privileges and dies with its shim.
+    pub no_new_privs: bool,
+    /// The cgroup controllers whose limits are in force; empty where none could be set.
+    pub cgroup: Vec<String>,
+}
+
+/// A sandbox as its host sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sandbox {
+    /// Its id.
+    pub id: SandboxId,
+    /// What it is to be.
+    pub spec: SandboxSpec,
+    /// Its state.
+    pub state: SandboxState,
+    /// Why it ended, once it is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<End>,
+    /// When it was asked for.
+    pub created_at: Timestamp,
+    /// When the host will end it.
+    pub deadline: Timestamp,
+    /// The accelerator in use, once chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accel: Option<Accel>,
+    /// The guest's boot id, once ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
+    /// The guest's kernel release, once ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// How long each stage took.
+    #[serde(default)]
+    pub stages: BootStages,
+    /// What confines its VMM.
+    #[serde(default)]
+    pub confinement: Confinement,
+}
+
+/// Why a sandbox is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// The cause.
+    pub cause: EndCause,
+    /// Detail for people: the last console lines, QEMU's error.
+    pub detail: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// A command to run in a sandbox, with its standard input.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExecRequest {
+    /// What to run.
+    pub spec: ExecSpec,
+    /// Standard input, base64, at most 1 MiB decoded; then end of file.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub stdin: String,
+    /// The most framed output kept, in bytes: the first half and the latest half of it.
+    #[serde(default = "default_output_cap")]
+    pub output_cap: u64,
+}
+
+/// The default of [`ExecRequest::output_cap`]: 16 MiB.
+#[must_use]
+pub fn default_output_cap() -> u64 {
+    16 << 20
+}
+
+/// A command as its host sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exec {
+    /// Its id.
+    pub id: ExecId,
+    /// When it was started.
+    pub started_at: Timestamp,
+    /// How it ended, once it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<ExecExit>,
+    /// Bytes of framed output so far.
+    pub output_len: u64,
+}
+
+/// What the gateway decided about one attempt to reach something.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, JsonSchema)]
+pub struct EgressRecord {
+    /// Per-sandbox number without gaps, from 1.
+    pub seq: u64,
+    /// When.
+    #[schema(value_type = String)]
+    #[schemars(with = "String")]
+    pub at: Timestamp,
+    /// `dns`, `tcp`, `udp`, `icmp`, `ipv6`, `service` or `frame`.
+    pub kind: String,
+    /// The name or address asked for; never a path or payload.
+    pub destination: String,
+    /// The port, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// Whether it was allowed.
+    pub allowed: bool,
+    /// The rule that allowed it, or why it was refused.
+    pub reason: String,
+    /// How many attempts of just this kind this record stands for.
+    pub count: u64,
+    /// Bytes from the guest, for connections that have ended.
+    #[serde(default)]
+    pub bytes_out: u64,
+    /// Bytes to the guest, for connections that have ended.
+    #[serde(default)]
+    pub bytes_in: u64,
+    /// How long the connection lasted, in milliseconds.
+    #[serde(default)]
+    pub duration_ms: u64,
+}
+
+/// Egress records after a number, oldest first, at most 1,000.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EgressRecords {
+    /// The records.
+    pub records: Vec<EgressRecord>,
+    /// How many older ones are no longer kept.
+    pub dropped: u64,
+}

@@ -1,0 +1,4 @@
+//! The use cases of the controller, and the ports they act through.
+#![forbid(unsafe_code)]
+
+pub mod ports;
