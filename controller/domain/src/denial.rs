@@ -182,6 +182,12 @@ denial_codes! {
 
     /// The destination is not allowed by the egress policy.
     EgressDenied = "egress_denied", Forbidden;
+    /// The run has no grant for this repository.
+    RepoNotGranted = "repo_not_granted", Forbidden;
+    /// Pushing to a repository is not allowed.
+    PushRefused = "push_refused", Forbidden;
+    /// The git host cannot be reached or did not answer as a git host does.
+    GitUpstream = "git_upstream", Unavailable;
     /// A fault of ours; the log has more.
     Internal = "internal", Internal;
 }
