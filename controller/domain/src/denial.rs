@@ -122,6 +122,8 @@ denial_codes! {
     KeyNotFound = "key_not_found", NotFound;
     /// No such file in the workspace.
     FileNotFound = "file_not_found", NotFound;
+    /// The run has no diff: no repository, or it ended before there was one.
+    NoDiff = "no_diff", NotFound;
     /// The path is not a regular file.
     NotAFile = "not_a_file", Invalid;
     /// The file or body is larger than allowed.
@@ -177,6 +179,8 @@ denial_codes! {
     GuestUnreachable = "guest_unreachable", Unavailable;
     /// The uplink to the controller is down.
     UplinkDown = "uplink_down", Unavailable;
+    /// The controller's store cannot be read or written (disk full, damaged); nothing is done then.
+    StoreFailed = "store_failed", Unavailable;
     /// The service is stopping.
     Stopping = "stopping", Unavailable;
 

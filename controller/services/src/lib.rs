@@ -1,4 +1,34 @@
 //! The use cases of the controller, and the ports they act through.
+//!
+//! ```text
+//!   edge ──► Services ──► Runs ───► drivers: one task per run, the only one that changes it
+//!                    │      │          │
+//!                    │      └── reads ─┤          every effect: intent ► effect ► outcome
+//!                    ├──► Keys         ▼
+//!                    └──► Hosts ──► ports: Store · HostLinks · Clock · Random
+//! ```
+//!
+//! Every use case takes the [`Principal`] that asks, checks its scope, and answers a value or a
+//! [`Denial`](lazaret_domain::Denial). HTTP, MCP and the command line are faces over these; none of
+//! them decides anything of its own.
 #![forbid(unsafe_code)]
 
 pub mod ports;
+
+mod hosts;
+mod keys;
+mod principal;
+mod runs;
+mod services;
+mod settings;
+
+pub use hosts::Hosts;
+pub use keys::{Keys, Secret};
+pub use principal::{IdempotencyKey, Principal};
+pub use runs::{FileBytes, Runs};
+pub use services::{Ports, Services};
+pub use settings::{EgressSettings, Pace, ServicesSettings};
+
+fn unbuilt() -> lazaret_domain::Denial {
+    lazaret_domain::Denial::new(lazaret_domain::DenialCode::Internal, "not wired yet")
+}
