@@ -3,6 +3,7 @@
 //!
 //! | request | does |
 //! | --- | --- |
+//! | `GET /v1/ping` | 204; every answer of this API names its generation in the protocol header |
 //! | `GET /v1/info` | [`HostInfo`] |
 //! | `GET /v1/sandboxes` | every [`Sandbox`] the host has a directory for |
 //! | `PUT /v1/sandboxes/{id}` | [`SandboxSpec`] → [`Sandbox`]; creates it; again with the same spec: the same sandbox; with another: `spec_mismatch` |
