@@ -1,0 +1,195 @@
+//! An HTTP/2 client for the host API over any byte stream.
+
+use crate::calls::{Body, Call};
+use bytes::Bytes;
+use futures::TryStreamExt;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyDataStream, BodyExt, Full, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use lazaret_api::{FENCE_HEADER, PROTOCOL, PROTOCOL_HEADER};
+use lazaret_domain::{Denial, DenialCode};
+use lazaret_services::ports::host_link::ByteStream;
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// The largest answer that is read whole.
+const MAX_ANSWER: usize = 16 << 20;
+/// The largest refusal that is read.
+const MAX_DENIAL: usize = 64 << 10;
+/// Flow-control windows: enough for the bandwidth of a loopback or a nearby host, and the bound of
+/// what one slow reader can hold in memory.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 4 << 20;
+
+type RequestBody = UnsyncBoxBody<Bytes, Denial>;
+
+/// How a call can fail.
+#[derive(Debug)]
+pub enum CallError {
+    /// The connection broke before an answer began.
+    Broken(String),
+    /// The answer is a refusal, or not an answer at all.
+    Denied(Denial),
+}
+
+/// One end of an HTTP/2 connection to a host; clones share it.
+#[derive(Clone)]
+pub struct HostClient {
+    requests: SendRequest<RequestBody>,
+}
+
+impl HostClient {
+    /// Speaks HTTP/2 over a byte stream. The second value drives the connection and resolves to
+    /// the reason it ended; run it as a task.
+    ///
+    /// # Errors
+    /// `host_unreachable` if the stream breaks at once.
+    pub async fn over<S>(stream: S) -> Result<(Self, impl Future<Output = String> + Send + 'static), Denial>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (requests, connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buf_size(1 << 20)
+            .keep_alive_interval(Duration::from_secs(10))
+            .keep_alive_timeout(Duration::from_secs(20))
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| Denial::new(DenialCode::HostUnreachable, format!("HTTP/2 did not start: {error}")))?;
+        let driver = async move {
+            match connection.await {
+                Ok(()) => "the host closed the connection".to_owned(),
+                Err(error) => chain(&error),
+            }
+        };
+        Ok((Self { requests }, driver))
+    }
+
+    /// Whether the connection is over.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.requests.is_closed()
+    }
+
+    /// Sends a call and returns the answer once its head is there and is a success.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub async fn call(&self, call: Call) -> Result<Response<Incoming>, CallError> {
+        let request = request(call).map_err(CallError::Denied)?;
+        let mut requests = self.requests.clone();
+        let response = match requests.send_request(request).await {
+            Ok(response) => response,
+            Err(error) => {
+                return Err(match denial_within(&error) {
+                    // Our own body ended the request; the connection is fine.
+                    Some(denial) => CallError::Denied(denial),
+                    None => CallError::Broken(chain(&error)),
+                });
+            }
+        };
+        check_protocol(&response).map_err(CallError::Denied)?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status();
+        let denial = match Limited::new(response.into_body(), MAX_DENIAL).collect().await {
+            Ok(body) => serde_json::from_slice::<Denial>(&body.to_bytes()).ok(),
+            Err(_) => None,
+        };
+        Err(CallError::Denied(denial.unwrap_or_else(|| {
+            Denial::new(DenialCode::HostRefused, format!("the host answered {status} without a reason that can be read"))
+        })))
+    }
+}
+
+/// An answer's body as bytes, read whole.
+pub(crate) async fn whole<B>(body: B) -> Result<Bytes, Denial>
+where
+    B: hyper::body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+{
+    let body = Limited::new(body, MAX_ANSWER).collect().await.map_err(|error| {
+        if error.is::<http_body_util::LengthLimitError>() {
+            Denial::new(DenialCode::Internal, format!("the host's answer is longer than {MAX_ANSWER} bytes"))
+        } else {
+            Denial::new(DenialCode::HostUnreachable, format!("the connection broke within the answer: {error}"))
+        }
+    })?;
+    Ok(body.to_bytes())
+}
+
+/// An answer's body as a value.
+pub(crate) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Denial> {
+    serde_json::from_slice(body)
+        .map_err(|error| Denial::new(DenialCode::Internal, format!("the host's answer is not of the agreed form: {error}")))
+}
+
+/// An answer's body as it arrives.
+pub(crate) fn stream(body: Incoming) -> ByteStream {
+    Box::pin(BodyDataStream::new(body).map_err(|error| {
+        Denial::new(DenialCode::HostUnreachable, format!("the connection broke within the answer: {}", chain(&error)))
+    }))
+}
+
+fn request(call: Call) -> Result<Request<RequestBody>, Denial> {
+    let mut request = Request::builder()
+        .method(call.method)
+        .uri(format!("http://host{}", call.path))
+        .header(PROTOCOL_HEADER, HeaderValue::from(PROTOCOL));
+    if let Some(fence) = call.fence {
+        request = request.header(FENCE_HEADER, HeaderValue::from(fence.0));
+    }
+    if call.json {
+        request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+    let body = match call.body {
+        Body::Bytes(bytes) => Full::new(bytes).map_err(|never| match never {}).boxed_unsync(),
+        Body::Stream(stream) => StreamBody::new(stream.map_ok(Frame::data)).boxed_unsync(),
+    };
+    request
+        .body(body)
+        .map_err(|error| Denial::new(DenialCode::Internal, format!("a request could not be formed: {error}")))
+}
+
+fn check_protocol<B>(response: &Response<B>) -> Result<(), Denial> {
+    let theirs = response.headers().get(PROTOCOL_HEADER).and_then(|value| value.to_str().ok());
+    match theirs.and_then(|text| text.parse::<u32>().ok()) {
+        Some(PROTOCOL) => Ok(()),
+        Some(other) => Err(Denial::new(
+            DenialCode::HostVersion,
+            format!("the host speaks generation {other} of the host API, this controller {PROTOCOL}: update the older one"),
+        )),
+        None => Err(Denial::new(DenialCode::HostVersion, "the host's answer does not name its generation of the host API")),
+    }
+}
+
+/// A denial that one of our own request bodies ended with.
+fn denial_within(error: &hyper::Error) -> Option<Denial> {
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        if let Some(denial) = cause.downcast_ref::<Denial>() {
+            return Some(denial.clone());
+        }
+        source = cause.source();
+    }
+    None
+}
+
+/// An error with its causes, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
