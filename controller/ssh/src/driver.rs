@@ -134,7 +134,8 @@ impl Driver {
                     let remains = program.remains();
                     let since = Instant::now();
                     let why = self.uplink.serve(program).await;
-                    tracing::warn!(host = %self.name, reason = %ended(&remains, &why).await, "the uplink ended");
+                    let reason = ended(&remains, &why).await;
+                    tracing::warn!(host = %self.name, %reason, "the uplink ended");
                     if since.elapsed() >= GOOD_AFTER {
                         pause = Pause::new(&self.settings);
                     }

@@ -1,0 +1,232 @@
+//! The host's own sshd: on loopback, for one account, with one key.
+
+use super::account::Account;
+use super::cgroup::Cgroup;
+use super::place::{Place, write_file};
+use super::tool::SSHD;
+use super::LocalError;
+use rustix::process::{Pid, Signal, kill_process};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::process::{Child, Command};
+
+/// How long the sshd may take to answer.
+const START_DEADLINE: Duration = Duration::from_secs(10);
+/// How long it may take to end before it is killed.
+const STOP_DEADLINE: Duration = Duration::from_secs(5);
+/// How often it is asked meanwhile.
+const ASK_EVERY: Duration = Duration::from_millis(20);
+
+/// A running sshd. Dropping it ends it and the connections it serves.
+#[derive(Debug)]
+pub struct Sshd {
+    child: Child,
+    port: u16,
+    log: PathBuf,
+}
+
+impl Sshd {
+    /// Writes its configuration, starts it, and returns once it answers.
+    pub(super) async fn start(
+        place: &Place,
+        account: &Account,
+        port: Option<u16>,
+        cgroup: &Cgroup,
+    ) -> Result<Self, LocalError> {
+        let program = SSHD.find()?;
+        if rustix::process::geteuid().is_root() {
+            // Where sshd confines its unprivileged half; the distribution's own service makes it.
+            std::fs::create_dir_all("/run/sshd").map_err(LocalError::io("make /run/sshd"))?;
+        }
+        let config = place.ssh("sshd_config");
+        end_forerunner(&place.ssh("sshd.pid"), &config);
+        let port = choose_port(port, &place.ssh("port"))?;
+        write_file(&config, configuration(place, account, port).as_bytes(), 0o600)?;
+        write_file(&place.ssh("port"), port.to_string().as_bytes(), 0o600)?;
+        let log = place.ssh("sshd.log");
+        write_file(&log, b"", 0o600)?;
+        let child = Command::new(program)
+            .args(["-D".as_ref(), "-f".as_ref(), config.as_os_str(), "-E".as_ref(), log.as_os_str()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(LocalError::io("start sshd"))?;
+        let mut sshd = Self { child, port, log };
+        if let Some(pid) = sshd.child.id() {
+            cgroup.take_in(pid);
+        }
+        match tokio::time::timeout(START_DEADLINE, sshd.answers()).await {
+            Ok(Ok(())) => Ok(sshd),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(LocalError::Sshd { said: format!("no answer; its log: {}", sshd.last_words()) }),
+        }
+    }
+
+    /// The port on loopback.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The process id, while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Its log.
+    #[must_use]
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// Ends it and the connections it serves, and waits for that.
+    pub async fn stop(&mut self) {
+        self.terminate();
+        if tokio::time::timeout(STOP_DEADLINE, self.child.wait()).await.is_err() {
+            tracing::warn!("sshd did not end when asked to and is killed");
+            if let Err(error) = self.child.kill().await {
+                tracing::warn!(%error, "sshd could not be killed");
+            }
+        }
+    }
+
+    /// Cuts every connection; the sshd goes on taking new ones.
+    pub fn cut_connections(&self) {
+        for pid in self.child.id().map(children).unwrap_or_default() {
+            signal(pid, Signal::TERM);
+        }
+    }
+
+    fn terminate(&self) {
+        // The connections' processes are found by their parent, so they go first.
+        self.cut_connections();
+        if let Some(pid) = self.child.id() {
+            signal(pid, Signal::TERM);
+        }
+    }
+
+    async fn answers(&mut self) -> Result<(), LocalError> {
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(LocalError::Sshd { said: format!("{status}; its log: {}", self.last_words()) });
+            }
+            if let Ok(mut stream) = tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await {
+                let mut greeting = [0; 4];
+                if stream.read_exact(&mut greeting).await.is_ok() && &greeting == b"SSH-" {
+                    return Ok(());
+                }
+            }
+            tokio::time::sleep(ASK_EVERY).await;
+        }
+    }
+
+    fn last_words(&self) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(5)..].join("; ")
+    }
+}
+
+impl Drop for Sshd {
+    fn drop(&mut self) {
+        self.terminate();
+    }
+}
+
+/// `StrictModes` would refuse a parent such as `/tmp`; [`super::place`] has looked at the parents
+/// more closely than it does.
+fn configuration(place: &Place, account: &Account, port: u16) -> String {
+    format!(
+        "# Written anew at every start.\n\
+         ListenAddress 127.0.0.1\n\
+         Port {port}\n\
+         HostKey {host_key}\n\
+         PidFile {pid}\n\
+         AuthorizedKeysFile {authorized}\n\
+         AllowUsers {user}\n\
+         AuthenticationMethods publickey\n\
+         PubkeyAuthentication yes\n\
+         PasswordAuthentication no\n\
+         KbdInteractiveAuthentication no\n\
+         PermitEmptyPasswords no\n\
+         PermitRootLogin no\n\
+         PermitTTY no\n\
+         PermitUserRC no\n\
+         PermitUserEnvironment no\n\
+         DisableForwarding yes\n\
+         PermitTunnel no\n\
+         UsePAM no\n\
+         UseDNS no\n\
+         PrintMotd no\n\
+         PrintLastLog no\n\
+         StrictModes {strict}\n\
+         LoginGraceTime 20\n\
+         MaxAuthTries 3\n\
+         MaxSessions 4\n\
+         MaxStartups 32:30:64\n\
+         ClientAliveInterval 5\n\
+         ClientAliveCountMax 3\n\
+         LogLevel VERBOSE\n",
+        host_key = place.host_key().display(),
+        pid = place.ssh("sshd.pid").display(),
+        authorized = place.authorized_keys().display(),
+        user = account.name,
+        strict = if place.shared_parent { "no" } else { "yes" },
+    )
+}
+
+/// The wanted port, the one used before if it is free, or any free one.
+fn choose_port(wanted: Option<u16>, remembered: &Path) -> Result<u16, LocalError> {
+    if let Some(port) = wanted {
+        return Ok(port);
+    }
+    let before = std::fs::read_to_string(remembered).ok().and_then(|text| text.trim().parse::<u16>().ok());
+    let bind = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
+    let listener = match before.map(bind) {
+        Some(Ok(listener)) => listener,
+        _ => bind(0).map_err(LocalError::io("find a free port"))?,
+    };
+    Ok(listener.local_addr().map_err(LocalError::io("find a free port"))?.port())
+}
+
+/// Ends an sshd of the same directory that outlived whoever started it. Only a process whose
+/// command line names our configuration is ours.
+fn end_forerunner(pid_file: &Path, config: &Path) {
+    let Some(pid) = std::fs::read_to_string(pid_file).ok().and_then(|text| text.trim().parse::<u32>().ok()) else {
+        return;
+    };
+    let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    if command.windows(config.as_os_str().len()).any(|part| part == config.as_os_str().as_encoded_bytes()) {
+        for child in children(pid) {
+            signal(child, Signal::TERM);
+        }
+        signal(pid, Signal::TERM);
+    }
+}
+
+fn children(parent: u32) -> Vec<u32> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|pid| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            // The name in parentheses may hold anything; the fields after it are plain.
+            stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok()) == Some(parent)
+        })
+        .collect()
+}
+
+fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        // It may have ended meanwhile.
+        let _ = kill_process(pid, signal);
+    }
+}
