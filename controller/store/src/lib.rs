@@ -1,1 +1,183 @@
-//! Being written.
+//! The SQLite store.
+//!
+//! One connection writes, so a transaction never meets another writer; a few read beside it (WAL).
+//! Every commit is on disk before it is answered (`synchronous = FULL`): an intent that was
+//! journaled is known after a power loss too. A database that is damaged is not opened, and a write
+//! that fails (a full disk) leaves nothing behind and is answered as a failure: whoever asked stops.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`runs`] | accepting and reading runs |
+//! | [`journal`] | taking a run and committing facts under a fence |
+//! | [`events`] | reading and evicting events |
+//! | [`people`] | hosts and API keys |
+//! | [`codec`] | between rows and records |
+#![forbid(unsafe_code)]
+
+mod codec;
+mod events;
+mod journal;
+mod people;
+mod runs;
+
+use async_trait::async_trait;
+use codec::failed;
+use jiff::Timestamp;
+use lazaret_api::public::{Diff, Event};
+use lazaret_domain::{Fence, KeyId, RunId, SandboxId};
+use lazaret_services::ports::store::{
+    Accepted, Counts, Fact, HostRecord, KeyRecord, NewRun, RunRecord, Store, StoreError, Taken,
+};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{Sqlite, Transaction};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// How much of the output of a run is kept.
+pub const LOG_CAP: u64 = 16 << 20;
+
+/// The store in one SQLite file.
+#[derive(Clone, Debug)]
+pub struct SqliteStore {
+    writer: SqlitePool,
+    readers: SqlitePool,
+    log_cap: u64,
+}
+
+impl SqliteStore {
+    /// Opens the file, making it (mode 0600) if it is not there, and brings it to the newest form.
+    ///
+    /// # Errors
+    /// If the file cannot be made or opened, is damaged, or is of a newer version.
+    pub async fn open(path: &Path) -> Result<Self, StoreError> {
+        Self::open_with(path, LOG_CAP).await
+    }
+
+    /// The same, keeping so many bytes of output of each run.
+    ///
+    /// # Errors
+    /// As [`SqliteStore::open`].
+    pub async fn open_with(path: &Path, log_cap: u64) -> Result<Self, StoreError> {
+        // SQLite gives its journal files the mode of the database, so this covers those too.
+        std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(|error| StoreError::Failed(format!("{}: {error}", path.display())))?;
+        let options = SqliteConnectOptions::new()
+            .filename(path)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .foreign_keys(true)
+            .busy_timeout(Duration::from_secs(10));
+        let writer = SqlitePoolOptions::new()
+            .max_connections(1)
+            .connect_with(options.clone())
+            .await
+            .map_err(failed)?;
+        let verdict: String =
+            sqlx::query_scalar("PRAGMA quick_check(1)").fetch_one(&writer).await.map_err(failed)?;
+        if verdict != "ok" {
+            return Err(StoreError::Corrupt(verdict));
+        }
+        sqlx::migrate!().run(&writer).await.map_err(|error| StoreError::Failed(error.to_string()))?;
+        let readers = SqlitePoolOptions::new()
+            .max_connections(4)
+            .connect_with(options)
+            .await
+            .map_err(failed)?;
+        Ok(Self { writer, readers, log_cap })
+    }
+
+    /// Closes all connections; the write-ahead log is folded into the file.
+    pub async fn close(&self) {
+        self.readers.close().await;
+        self.writer.close().await;
+    }
+
+    /// Begins a transaction that will write.
+    async fn begin(&self) -> Result<Transaction<'static, Sqlite>, StoreError> {
+        self.writer.begin_with("BEGIN IMMEDIATE").await.map_err(failed)
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn accept(&self, new: NewRun) -> Result<Accepted, StoreError> {
+        runs::accept(self.begin().await?, new).await
+    }
+
+    async fn run(&self, id: &RunId) -> Result<Option<RunRecord>, StoreError> {
+        runs::by_id(&self.readers, id).await
+    }
+
+    async fn run_of(&self, sandbox: &SandboxId) -> Result<Option<RunRecord>, StoreError> {
+        runs::by_sandbox(&self.readers, sandbox).await
+    }
+
+    async fn runs(&self, before: Option<&RunId>, limit: u32, active: bool) -> Result<Vec<RunRecord>, StoreError> {
+        runs::page(&self.readers, before, limit, active).await
+    }
+
+    async fn open_runs(&self) -> Result<Vec<RunRecord>, StoreError> {
+        runs::open(&self.readers).await
+    }
+
+    async fn counts(&self) -> Result<Counts, StoreError> {
+        runs::counts(&self.readers).await
+    }
+
+    async fn take(&self, id: &RunId) -> Result<Option<Taken>, StoreError> {
+        journal::take(self.begin().await?, id).await
+    }
+
+    async fn fence(&self) -> Result<Fence, StoreError> {
+        let mut transaction = self.begin().await?;
+        let fence = journal::next_fence(&mut transaction).await?;
+        transaction.commit().await.map_err(failed)?;
+        Ok(fence)
+    }
+
+    async fn commit(&self, id: &RunId, fence: Fence, at: Timestamp, facts: Vec<Fact>) -> Result<u64, StoreError> {
+        journal::commit(self.begin().await?, id, fence, at, facts, self.log_cap).await
+    }
+
+    async fn events(&self, id: &RunId, after: u64, limit: u32) -> Result<Vec<Event>, StoreError> {
+        events::after(&self.readers, id, after, limit).await
+    }
+
+    async fn log_before(&self, id: &RunId, before: u64, limit: u32) -> Result<Vec<Event>, StoreError> {
+        events::log_before(&self.readers, id, before, limit).await
+    }
+
+    async fn diff(&self, id: &RunId) -> Result<Option<Diff>, StoreError> {
+        runs::diff(&self.readers, id).await
+    }
+
+    async fn hosts(&self) -> Result<Vec<HostRecord>, StoreError> {
+        people::hosts(&self.readers).await
+    }
+
+    async fn put_host(&self, host: &HostRecord) -> Result<(), StoreError> {
+        people::put_host(&self.writer, host).await
+    }
+
+    async fn add_key(&self, key: &KeyRecord) -> Result<(), StoreError> {
+        people::add_key(&self.writer, key).await
+    }
+
+    async fn key(&self, id: &KeyId) -> Result<Option<KeyRecord>, StoreError> {
+        people::key(&self.readers, id).await
+    }
+
+    async fn keys(&self) -> Result<Vec<KeyRecord>, StoreError> {
+        people::keys(&self.readers).await
+    }
+
+    async fn revoke_key(&self, id: &KeyId, at: Timestamp) -> Result<Option<KeyRecord>, StoreError> {
+        people::revoke_key(&self.writer, id, at).await?;
+        people::key(&self.writer, id).await
+    }
+}

@@ -1,0 +1,146 @@
+//! Accepting and reading runs.
+
+use crate::codec::{failed, from_json, get, int, json, run, uint};
+use crate::events;
+use lazaret_api::public::{Diff, EventBody};
+use lazaret_domain::run::{RunPhase, RunState};
+use lazaret_domain::{Fence, RunId, SandboxId};
+use lazaret_services::ports::store::{Accepted, Counts, NewRun, RunFacts, RunRecord, StoreError};
+use sqlx::{Sqlite, SqlitePool, Transaction};
+
+/// Accepts a run. That it was not accepted before, that the cap is not reached, and that it is
+/// stored is one transaction, so neither can be passed by asking twice at once.
+pub(crate) async fn accept(mut transaction: Transaction<'static, Sqlite>, new: NewRun) -> Result<Accepted, StoreError> {
+    if let Some((name, digest)) = &new.idempotency {
+        let before = sqlx::query("SELECT digest, run FROM idempotency WHERE by_key = $1 AND name = $2")
+            .bind(new.by.as_str())
+            .bind(name.as_str())
+            .fetch_optional(&mut *transaction)
+            .await
+            .map_err(failed)?;
+        if let Some(before) = before {
+            if get::<&str>(&before, "digest")? != digest {
+                return Ok(Accepted::OtherRequest);
+            }
+            let row = sqlx::query("SELECT * FROM runs WHERE id = $1")
+                .bind(get::<&str>(&before, "run")?)
+                .fetch_one(&mut *transaction)
+                .await
+                .map_err(failed)?;
+            return Ok(Accepted::Before(Box::new(run(&row)?)));
+        }
+    }
+    let holding: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM runs WHERE holds = 1")
+        .fetch_one(&mut *transaction)
+        .await
+        .map_err(failed)?;
+    if holding >= i64::from(new.cap) {
+        return Ok(Accepted::CapReached(u32::try_from(holding).unwrap_or(u32::MAX)));
+    }
+    let record = RunRecord {
+        id: new.id,
+        by: new.by,
+        created_at: new.at,
+        plan: new.plan,
+        state: RunState::Queued,
+        facts: RunFacts::default(),
+        holds: true,
+        fence: Fence(0),
+        last_seq: 1,
+    };
+    sqlx::query(
+        "INSERT INTO runs (id, by_key, created_at, sandbox, plan, phase, facts, holds, fence, last_seq, log_bytes)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, 1, 0, $8, 0)",
+    )
+    .bind(record.id.as_str())
+    .bind(record.by.as_str())
+    .bind(record.created_at.to_string())
+    .bind(record.plan.sandbox.as_str())
+    .bind(json(&record.plan)?)
+    .bind(record.state.phase().as_str())
+    .bind(json(&record.facts)?)
+    .bind(int(record.last_seq))
+    .execute(&mut *transaction)
+    .await
+    .map_err(failed)?;
+    let accepted = EventBody::State { state: RunPhase::Queued, detail: Some("accepted".to_owned()) };
+    events::append(&mut transaction, &record.id, record.last_seq, new.at, &accepted).await?;
+    if let Some((name, digest)) = &new.idempotency {
+        sqlx::query("INSERT INTO idempotency (by_key, name, digest, run) VALUES ($1, $2, $3, $4)")
+            .bind(record.by.as_str())
+            .bind(name.as_str())
+            .bind(digest)
+            .bind(record.id.as_str())
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed)?;
+    }
+    transaction.commit().await.map_err(failed)?;
+    Ok(Accepted::New(Box::new(record)))
+}
+
+pub(crate) async fn by_id(pool: &SqlitePool, id: &RunId) -> Result<Option<RunRecord>, StoreError> {
+    let row = sqlx::query("SELECT * FROM runs WHERE id = $1")
+        .bind(id.as_str())
+        .fetch_optional(pool)
+        .await
+        .map_err(failed)?;
+    row.as_ref().map(run).transpose()
+}
+
+pub(crate) async fn by_sandbox(pool: &SqlitePool, sandbox: &SandboxId) -> Result<Option<RunRecord>, StoreError> {
+    let row = sqlx::query("SELECT * FROM runs WHERE sandbox = $1")
+        .bind(sandbox.as_str())
+        .fetch_optional(pool)
+        .await
+        .map_err(failed)?;
+    row.as_ref().map(run).transpose()
+}
+
+/// Ids sort by age, so the page before an id holds older runs.
+pub(crate) async fn page(
+    pool: &SqlitePool,
+    before: Option<&RunId>,
+    limit: u32,
+    active: bool,
+) -> Result<Vec<RunRecord>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT * FROM runs WHERE ($1 = '' OR id < $1) AND ($2 = 0 OR phase <> 'done') ORDER BY id DESC LIMIT $3",
+    )
+    .bind(before.map_or("", RunId::as_str))
+    .bind(i64::from(active))
+    .bind(i64::from(limit))
+    .fetch_all(pool)
+    .await
+    .map_err(failed)?;
+    rows.iter().map(run).collect()
+}
+
+pub(crate) async fn open(pool: &SqlitePool) -> Result<Vec<RunRecord>, StoreError> {
+    let rows = sqlx::query("SELECT * FROM runs WHERE holds = 1 OR phase <> 'done' ORDER BY id")
+        .fetch_all(pool)
+        .await
+        .map_err(failed)?;
+    rows.iter().map(run).collect()
+}
+
+pub(crate) async fn counts(pool: &SqlitePool) -> Result<Counts, StoreError> {
+    let row = sqlx::query(
+        "SELECT COUNT(CASE WHEN phase <> 'done' THEN 1 END) AS active, COUNT(CASE WHEN holds = 1 THEN 1 END) AS holding
+         FROM runs WHERE holds = 1 OR phase <> 'done'",
+    )
+    .fetch_one(pool)
+    .await
+    .map_err(failed)?;
+    let count = |column| -> Result<u32, StoreError> { Ok(u32::try_from(uint(get(&row, column)?)?).unwrap_or(u32::MAX)) };
+    Ok(Counts { active: count("active")?, holding: count("holding")? })
+}
+
+pub(crate) async fn diff(pool: &SqlitePool, id: &RunId) -> Result<Option<Diff>, StoreError> {
+    let text: Option<String> = sqlx::query_scalar("SELECT diff FROM diffs WHERE run = $1")
+        .bind(id.as_str())
+        .fetch_optional(pool)
+        .await
+        .map_err(failed)?;
+    text.as_deref().map(from_json).transpose()
+}
