@@ -10,7 +10,7 @@ use lazaret_domain::egress::EgressRule;
 use lazaret_domain::run::{Cause, Outcome, RunPhase};
 use lazaret_domain::sandbox::{Reach, SandboxState};
 use lazaret_domain::{
-    Argv, BranchName, ByteSize, Cpus, DenialCode, GitRef, HostName, KeyId, RepoName, RunId, SandboxId, Span,
+    Argv, BranchName, ByteSize, Cpus, Denial, DenialCode, GitRef, HostName, KeyId, RepoName, RunId, SandboxId, Span,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -36,6 +36,22 @@ pub struct Problem {
     /// Seconds after which trying again can help.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u32>,
+}
+
+impl Problem {
+    /// A denial as a problem, with the status (and its words) that the face chose.
+    #[must_use]
+    pub fn of(denial: &Denial, status: u16, title: &str) -> Self {
+        Self {
+            kind: "about:blank".to_owned(),
+            title: title.to_owned(),
+            status,
+            code: denial.code,
+            detail: denial.message.clone(),
+            field: denial.field.clone(),
+            retry_after: denial.retry_after,
+        }
+    }
 }
 
 /// Which agent carries the task out.

@@ -126,15 +126,7 @@ fn empty() -> UplinkBody {
 
 /// A refusal as `application/problem+json`.
 fn problem(status: StatusCode, denial: &Denial) -> Response<UplinkBody> {
-    let problem = Problem {
-        kind: "about:blank".to_owned(),
-        title: status.canonical_reason().unwrap_or_default().to_owned(),
-        status: status.as_u16(),
-        code: denial.code,
-        detail: denial.message.clone(),
-        field: denial.field.clone(),
-        retry_after: denial.retry_after,
-    };
+    let problem = Problem::of(denial, status.as_u16(), status.canonical_reason().unwrap_or_default());
     let body = serde_json::to_vec(&problem).unwrap_or_default();
     let mut response = Response::new(Full::new(body.into()).map_err(|never| match never {}).boxed_unsync());
     *response.status_mut() = status;
