@@ -131,10 +131,11 @@ impl AddressGroup {
                 let [_, third] = third.to_be_bytes();
                 let [fourth, _] = fourth.to_be_bytes();
                 let around = Self::of_v4(v4(high, u16::from_be_bytes([third, fourth])));
-                let carried = if tail == Self::Unspecified {
-                    around
-                } else {
-                    tail.unless_public(around)
+                // The form that is not used reads as zeros, which says nothing.
+                let carried = match tail {
+                    Self::Unspecified | Self::Public if around != Self::Unspecified => around,
+                    Self::Unspecified => Self::Reserved,
+                    tail => tail,
                 };
                 carried.never_public()
             }
