@@ -1,0 +1,130 @@
+//! Control groups: one for all commands, and in it one for each.
+//!
+//! The outer one leaves the guest agent its share of the processor and some memory, so that a fork
+//! bomb or a memory hog dies without taking the agent along. The inner ones are what a command
+//! cannot leave, whatever it does with sessions and process groups; `cgroup.kill` ends one whole.
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+/// Memory that commands together may not have: the agent's and the kernel's.
+const RESERVED_MEMORY: u64 = 48 << 20;
+/// How often a group is looked at while waiting for it to be empty.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Where commands are contained.
+#[derive(Clone)]
+pub struct Cgroups {
+    work: PathBuf,
+    next: Arc<AtomicU64>,
+}
+
+impl Cgroups {
+    /// Sets the outer group up, below a mounted cgroup2 file system.
+    ///
+    /// # Errors
+    /// A controller is missing or a limit is refused.
+    pub fn set_up(root: &Path) -> io::Result<Self> {
+        let work = root.join("work");
+        fs::write(root.join("cgroup.subtree_control"), "+cpu +memory +pids")?;
+        fs::create_dir_all(&work)?;
+        let total = rustix::system::sysinfo().totalram;
+        let limit = total.saturating_sub(RESERVED_MEMORY).max(total / 2);
+        fs::write(work.join("memory.max"), limit.to_string())?;
+        fs::write(work.join("pids.max"), "30000")?;
+        fs::write(work.join("cgroup.subtree_control"), "+memory +pids")?;
+        Ok(Self { work, next: Arc::default() })
+    }
+
+    /// Makes a group for one command.
+    pub(super) fn group(&self, processes: u32) -> io::Result<Group> {
+        let name = self.next.fetch_add(1, Ordering::Relaxed);
+        let dir = self.work.join(format!("exec-{name}"));
+        fs::create_dir(&dir)?;
+        let group = Group { dir };
+        fs::write(group.dir.join("pids.max"), processes.to_string())?;
+        Ok(group)
+    }
+}
+
+/// The control group of one command. Removed with it.
+pub(super) struct Group {
+    dir: PathBuf,
+}
+
+impl Group {
+    /// The file a process writes `0` to in order to enter.
+    pub(super) fn entrance(&self) -> io::Result<File> {
+        OpenOptions::new().write(true).open(self.dir.join("cgroup.procs"))
+    }
+
+    fn is_empty(&self) -> bool {
+        // A group that cannot be read is gone.
+        fs::read_to_string(self.dir.join("cgroup.events")).map_or(true, |text| text.contains("populated 0"))
+    }
+
+    fn members(&self) -> Vec<Pid> {
+        let text = fs::read_to_string(self.dir.join("cgroup.procs")).unwrap_or_default();
+        text.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)).collect()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::write(self.dir.join("cgroup.kill"), "1");
+        let _ = fs::remove_dir(&self.dir);
+    }
+}
+
+/// What holds a command together.
+pub(super) enum Containment {
+    /// A control group, in a guest.
+    Cgroup(Group),
+    /// Its process group alone, in an ordinary process.
+    ProcessGroup,
+}
+
+impl Containment {
+    /// Asks every process to end.
+    pub(super) fn terminate(&self, leader: Pid) {
+        let _ = kill_process_group(leader, Signal::TERM);
+        if let Self::Cgroup(group) = self {
+            for pid in group.members() {
+                let _ = kill_process(pid, Signal::TERM);
+            }
+        }
+    }
+
+    /// Waits until no process is left, but no longer than `patience`.
+    pub(super) async fn settle(&self, patience: Duration) {
+        if let Self::Cgroup(group) = self {
+            let _ = timeout(patience, async {
+                while !group.is_empty() {
+                    sleep(LOOK).await;
+                }
+            })
+            .await;
+        }
+    }
+
+    /// Ends every process that is left. Returns when they are gone.
+    pub(super) async fn kill(&self, leader: Pid) {
+        match self {
+            Self::ProcessGroup => {
+                let _ = kill_process_group(leader, Signal::KILL);
+            }
+            Self::Cgroup(group) => {
+                if !group.is_empty() {
+                    let _ = fs::write(group.dir.join("cgroup.kill"), "1");
+                    self.settle(Duration::from_secs(10)).await;
+                }
+            }
+        }
+    }
+}
