@@ -1,0 +1,159 @@
+//! What handlers take: bodies, queries, paths and headers, already checked.
+
+use crate::decode;
+use crate::problem::Refusal;
+use crate::state::Edge;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::http::HeaderMap;
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::request::Parts;
+use lazaret_domain::{Denial, DenialCode};
+use lazaret_services::IdempotencyKey;
+use serde::de::DeserializeOwned;
+use std::str::FromStr;
+
+/// A JSON body of a known shape, at most the JSON limit long.
+pub(crate) struct JsonBody<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequest<Edge> for JsonBody<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, edge: &Edge) -> Result<Self, Refusal> {
+        if !is_json(request.headers()) {
+            let denial = Denial::new(
+                DenialCode::UnsupportedMediaType,
+                "the body is JSON: content-type application/json",
+            );
+            return Err(denial.into());
+        }
+        let bytes = read(request, edge.settings.json_body).await?;
+        Ok(Self(decode::from_slice(&bytes)?))
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let essence = headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|text| text.split(';').next());
+    essence.is_some_and(|text| text.trim().eq_ignore_ascii_case("application/json"))
+}
+
+/// The bytes of an upload, at most the upload limit long.
+pub(crate) struct UploadBody(pub(crate) Bytes);
+
+impl FromRequest<Edge> for UploadBody {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, edge: &Edge) -> Result<Self, Refusal> {
+        let Ok(_permit) = edge.uploads.try_acquire() else {
+            let denial = Denial::new(DenialCode::RateLimited, "too many uploads at the same time")
+                .retry_after(1);
+            return Err(denial.into());
+        };
+        Ok(Self(read(request, edge.settings.upload_body).await?))
+    }
+}
+
+/// Reads a body whole, unless it is longer than allowed, with or without a length announced.
+async fn read(request: Request<Body>, limit: usize) -> Result<Bytes, Denial> {
+    let too_large = || {
+        Denial::new(
+            DenialCode::TooLarge,
+            format!("the body is longer than {limit} bytes"),
+        )
+    };
+    let announced = request
+        .headers()
+        .get(CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if announced.is_some_and(|length| length > limit) {
+        return Err(too_large());
+    }
+    to_bytes(request.into_body(), limit).await.map_err(|error| {
+        let over = std::error::Error::source(&error)
+            .is_some_and(|source| source.is::<http_body_util::LengthLimitError>());
+        if over {
+            too_large()
+        } else {
+            Denial::new(
+                DenialCode::InvalidRequest,
+                "the body could not be read to its end",
+            )
+        }
+    })
+}
+
+/// A query of a known shape; names that it does not have are refused.
+pub(crate) struct UrlQuery<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for UrlQuery<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+        match axum::extract::Query::<T>::try_from_uri(&parts.uri) {
+            Ok(query) => Ok(Self(query.0)),
+            Err(rejection) => Err(decode::query_denial(&rejection).into()),
+        }
+    }
+}
+
+/// One path parameter, read by its own type.
+pub(crate) struct Segment<T>(pub(crate) T);
+
+impl<T: FromStr<Err = Denial>, S: Send + Sync> FromRequestParts<S> for Segment<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        let Path(text) = Path::<String>::from_request_parts(parts, state)
+            .await
+            .map_err(|error| unreadable(&error))?;
+        Ok(Self(text.parse()?))
+    }
+}
+
+/// Two path parameters, each read by its own type.
+pub(crate) struct Segments<A, B>(pub(crate) A, pub(crate) B);
+
+impl<A: FromStr<Err = Denial>, B: FromStr<Err = Denial>, S: Send + Sync> FromRequestParts<S>
+    for Segments<A, B>
+{
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        let Path((first, second)) = Path::<(String, String)>::from_request_parts(parts, state)
+            .await
+            .map_err(|error| unreadable(&error))?;
+        Ok(Self(first.parse()?, second.parse()?))
+    }
+}
+
+fn unreadable(_: &PathRejection) -> Refusal {
+    Denial::new(DenialCode::InvalidId, "a part of the path is not UTF-8").into()
+}
+
+/// The `Idempotency-Key` header. Every mutation takes it; those that are idempotent by themselves
+/// need it for nothing, and still refuse one that is out of form.
+pub(crate) struct Idempotency(pub(crate) Option<IdempotencyKey>);
+
+impl<S: Sync> FromRequestParts<S> for Idempotency {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+        let mut values = parts.headers.get_all("idempotency-key").iter();
+        let Some(value) = values.next() else {
+            return Ok(Self(None));
+        };
+        if values.next().is_some() {
+            return Err(Denial::new(
+                DenialCode::InvalidIdempotencyKey,
+                "there is more than one Idempotency-Key",
+            )
+            .into());
+        }
+        // What is not ASCII fails as an empty key does.
+        Ok(Self(Some(value.to_str().unwrap_or_default().parse()?)))
+    }
+}

@@ -1,0 +1,106 @@
+//! rmcp's HTTP transport behind our guard. Its own checks of `Host`, `Origin` and body length are
+//! set from the same settings, so that they hold even if a layer of ours were lost.
+
+use crate::problem::problem_of;
+use crate::settings::EdgeSettings;
+use crate::state::Edge;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::Response;
+use axum::routing::{MethodRouter, any};
+use lazaret_domain::{Denial, DenialCode};
+use rmcp::ServerHandler;
+use rmcp::transport::StreamableHttpServerConfig;
+use rmcp::transport::streamable_http_server::StreamableHttpService;
+use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A silent stream says that it is alive this often.
+const COMMENT_EVERY: Duration = Duration::from_secs(10);
+
+/// The route of `/mcp`.
+pub(crate) fn service<H: ServerHandler>(
+    edge: &Edge,
+    handler: impl Fn() -> H + Send + Sync + 'static,
+) -> MethodRouter<Edge> {
+    let sessions = Arc::new(NeverSessionManager::default());
+    let service =
+        StreamableHttpService::new(move || Ok(handler()), sessions, config(&edge.settings));
+    any(move |request: Request| {
+        let service = service.clone();
+        async move { told_in_json(service.handle(request).await.map(Body::new)) }
+    })
+}
+
+fn config(settings: &EdgeSettings) -> StreamableHttpServerConfig {
+    StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(false)
+        .with_allowed_hosts(settings.hosts.iter().map(crate::origin::Authority::host))
+        .with_allowed_origins(
+            settings
+                .origins
+                .iter()
+                .map(crate::origin::Origin::with_port),
+        )
+        .enforce_origin_validation()
+        .with_max_request_body_bytes(settings.json_body)
+        .with_sse_keep_alive(Some(COMMENT_EVERY))
+        .with_cancellation_token(settings.stop.child_token())
+}
+
+/// The transport tells some of its refusals as plain text. Here they become JSON-RPC errors whose
+/// data is the problem document.
+fn told_in_json(response: Response) -> Response {
+    let status = response.status();
+    let plain = |value: &HeaderValue| !value.as_bytes().starts_with(b"application/json");
+    let is_refusal = status.is_client_error() || status.is_server_error();
+    if !is_refusal || !response.headers().get(CONTENT_TYPE).is_none_or(plain) {
+        return response;
+    }
+    let (code, message) = match status {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            (DenialCode::TooLarge, "the message is longer than allowed")
+        }
+        StatusCode::METHOD_NOT_ALLOWED => (
+            DenialCode::MethodNotAllowed,
+            "only POST: there are no sessions here",
+        ),
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => (
+            DenialCode::UnsupportedMediaType,
+            "a message is application/json",
+        ),
+        StatusCode::FORBIDDEN => (
+            DenialCode::ForeignOrigin,
+            "requests from other sites are refused",
+        ),
+        status if status.is_server_error() => (
+            DenialCode::Internal,
+            "a fault of ours; the server's log has more",
+        ),
+        _ => (
+            DenialCode::InvalidRequest,
+            "not a message of this protocol, or its headers do not fit",
+        ),
+    };
+    let mut problem = problem_of(Denial::new(code, message));
+    problem.status = status.as_u16();
+    status
+        .canonical_reason()
+        .unwrap_or("Error")
+        .clone_into(&mut problem.title);
+    let error = json!({
+        "jsonrpc": "2.0",
+        "id": null,
+        "error": { "code": -32600, "message": message, "data": problem },
+    });
+    let (mut parts, _) = response.into_parts();
+    parts
+        .headers
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    parts.headers.remove(CONTENT_LENGTH);
+    Response::from_parts(parts, Body::from(error.to_string()))
+}

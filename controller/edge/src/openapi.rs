@@ -1,0 +1,105 @@
+//! The OpenAPI document. It is made from the handlers; what holds for all of them (the bearer key,
+//! the scope, the problem document) is added here from the route table.
+
+use crate::table::{Access, Table};
+use lazaret_api::public::{Problem, Scope};
+use lazaret_domain::DenialCode;
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{
+    Components, ContentBuilder, InfoBuilder, OpenApi, OpenApiBuilder, Ref, ResponseBuilder,
+};
+use utoipa::{PartialSchema, ToSchema};
+
+const BEARER: &str = "key";
+
+const ABOUT: &str = "Errors are application/problem+json (RFC 9457) with a stable `code`. Unknown fields and unknown \
+    query names are refused. Mutations take `Idempotency-Key`. JSON bodies are at most 1 MiB, uploads 96 MiB.";
+
+/// The document of all routes.
+#[must_use]
+pub fn document() -> OpenApi {
+    let table = crate::routes::table(axum::routing::any(crate::problem::no_such_route));
+    let mut document = table.into_document();
+    // The router marks a parameter that spans segments by a star; OpenAPI has no such mark.
+    document.paths.paths = std::mem::take(&mut document.paths.paths)
+        .into_iter()
+        .map(|(path, item)| (path.replace("{*", "{"), item))
+        .collect();
+    document
+}
+
+/// The document before any route was added.
+pub(crate) fn frame() -> OpenApi {
+    let mut components = Components::new();
+    components.add_security_scheme(
+        BEARER,
+        SecurityScheme::Http(
+            HttpBuilder::new()
+                .scheme(HttpAuthScheme::Bearer)
+                .description(Some("An API key, `lzr_…`."))
+                .build(),
+        ),
+    );
+    components
+        .schemas
+        .insert(Problem::name().into_owned(), Problem::schema());
+    components
+        .schemas
+        .insert(DenialCode::name().into_owned(), DenialCode::schema());
+    let info = InfoBuilder::new()
+        .title("Lazaret")
+        .version("1")
+        .description(Some(ABOUT))
+        .build();
+    OpenApiBuilder::new()
+        .info(info)
+        .components(Some(components))
+        .build()
+}
+
+/// Says in the document who may call an operation, and that it can refuse.
+pub(crate) fn describe_access(operation: &mut Operation, access: Access) {
+    let problem = ResponseBuilder::new()
+        .description("Refused; `code` says why.")
+        .content(
+            "application/problem+json",
+            ContentBuilder::new()
+                .schema(Some(Ref::from_schema_name(Problem::name())))
+                .build(),
+        )
+        .build();
+    operation
+        .responses
+        .responses
+        .insert("default".to_owned(), problem.into());
+    match access {
+        Access::Public => operation.security = Some(Vec::new()),
+        Access::Scope(scope) => {
+            operation.security = Some(vec![SecurityRequirement::new(BEARER, Vec::<String>::new())]);
+            let needs = format!("Needs a key of scope `{}`.", scope_word(scope));
+            operation.description = Some(
+                match operation.description.take().filter(|text| !text.is_empty()) {
+                    Some(text) => format!("{text}\n\n{needs}"),
+                    None => needs,
+                },
+            );
+        }
+    }
+}
+
+fn scope_word(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Read => "read",
+        Scope::Run => "run",
+        Scope::Operate => "operate",
+        Scope::Admin => "admin",
+    }
+}
+
+impl Table {
+    /// A table whose document has its frame.
+    pub(crate) fn framed() -> Self {
+        Self::new(frame())
+    }
+}

@@ -1,0 +1,135 @@
+//! Runs: delegate, look, end.
+
+use crate::auth::Caller;
+use crate::detached::detached;
+use crate::extract::{Idempotency, JsonBody, Segment, UrlQuery};
+use crate::problem::Refusal;
+use crate::state::Edge;
+use axum::Json;
+use axum::extract::State;
+use axum::http::header::LOCATION;
+use axum::http::{HeaderName, StatusCode};
+use lazaret_api::public::{CreateRun, Diff, ExecResult, ExecRun, Run, RunList, TornDown};
+use lazaret_domain::RunId;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+/// Delegate a task
+///
+/// Answers when the run is durable; it starts by itself.
+#[utoipa::path(post, path = "/api/v1/runs", tag = "runs", request_body = CreateRun,
+    params(("Idempotency-Key" = Option<String>, Header, description = "Asking again under the same key finds the same run.")),
+    responses((status = 201, description = "Accepted.", body = Run)))]
+pub(super) async fn create_run(
+    State(edge): State<Edge>,
+    Caller(by): Caller,
+    Idempotency(key): Idempotency,
+    JsonBody(request): JsonBody<CreateRun>,
+) -> Result<(StatusCode, [(HeaderName, String); 1], Json<Run>), Refusal> {
+    let run = detached(async move { edge.services.runs.delegate(&by, key, request).await }).await?;
+    Ok((
+        StatusCode::CREATED,
+        [(LOCATION, format!("/api/v1/runs/{}", run.run))],
+        Json(run),
+    ))
+}
+
+/// Which runs are wanted.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct RunsQuery {
+    /// Only runs older than this one: `next` of the page before.
+    before: Option<RunId>,
+    /// At most so many, 1 to 200. Default: 50.
+    limit: Option<u32>,
+    /// Only runs that are not done.
+    #[serde(default)]
+    active: bool,
+}
+
+/// List runs, newest first
+#[utoipa::path(get, path = "/api/v1/runs", tag = "runs", params(RunsQuery),
+    responses((status = 200, description = "A page of runs.", body = RunList)))]
+pub(super) async fn list_runs(
+    State(edge): State<Edge>,
+    Caller(by): Caller,
+    UrlQuery(query): UrlQuery<RunsQuery>,
+) -> Result<Json<RunList>, Refusal> {
+    Ok(Json(
+        edge.services
+            .runs
+            .list(&by, query.before, query.limit.unwrap_or(50), query.active)
+            .await?,
+    ))
+}
+
+/// Show a run
+#[utoipa::path(get, path = "/api/v1/runs/{run}", tag = "runs", params(("run" = RunId, Path, description = "The run's id.")),
+    responses((status = 200, description = "The run as it is now.", body = Run)))]
+pub(super) async fn get_run(
+    State(edge): State<Edge>,
+    Caller(by): Caller,
+    Segment(run): Segment<RunId>,
+) -> Result<Json<Run>, Refusal> {
+    Ok(Json(edge.services.runs.get(&by, &run).await?))
+}
+
+/// Tear a run down
+///
+/// From any state: ends the work and removes everything the run held. Idempotent.
+#[utoipa::path(delete, path = "/api/v1/runs/{run}", tag = "runs", params(("run" = RunId, Path, description = "The run's id.")),
+    responses((status = 200, description = "It is over.", body = TornDown)))]
+pub(super) async fn teardown_run(
+    State(edge): State<Edge>,
+    Caller(by): Caller,
+    Segment(run): Segment<RunId>,
+    _: Idempotency,
+) -> Result<Json<TornDown>, Refusal> {
+    Ok(Json(
+        detached(async move { edge.services.runs.teardown(&by, &run).await }).await?,
+    ))
+}
+
+/// Cancel a run
+///
+/// Ends the work and keeps the sandbox, so that files and diff can still be read.
+#[utoipa::path(post, path = "/api/v1/runs/{run}/cancel", tag = "runs",
+    params(("run" = RunId, Path, description = "The run's id.")),
+    responses((status = 200, description = "The run as it is now.", body = Run)))]
+pub(super) async fn cancel_run(
+    State(edge): State<Edge>,
+    Caller(by): Caller,
+    Segment(run): Segment<RunId>,
+    _: Idempotency,
+) -> Result<Json<Run>, Refusal> {
+    Ok(Json(
+        detached(async move { edge.services.runs.cancel(&by, &run).await }).await?,
+    ))
+}
+
+/// Run a command beside a run, in its sandbox
+#[utoipa::path(post, path = "/api/v1/runs/{run}/exec", tag = "runs", request_body = ExecRun,
+    params(("run" = RunId, Path, description = "The run's id.")),
+    responses((status = 200, description = "What the command said.", body = ExecResult)))]
+pub(super) async fn exec_in_run(
+    State(edge): State<Edge>,
+    Caller(by): Caller,
+    Segment(run): Segment<RunId>,
+    _: Idempotency,
+    JsonBody(request): JsonBody<ExecRun>,
+) -> Result<Json<ExecResult>, Refusal> {
+    Ok(Json(edge.services.runs.exec(&by, &run, request).await?))
+}
+
+/// What a run changed
+#[utoipa::path(get, path = "/api/v1/runs/{run}/diff", tag = "runs",
+    params(("run" = RunId, Path, description = "The run's id.")),
+    responses((status = 200, description = "A unified diff against the base commit.", body = Diff)))]
+pub(super) async fn get_diff(
+    State(edge): State<Edge>,
+    Caller(by): Caller,
+    Segment(run): Segment<RunId>,
+) -> Result<Json<Diff>, Refusal> {
+    Ok(Json(edge.services.runs.diff(&by, &run).await?))
+}

@@ -1,0 +1,84 @@
+//! What an operator sets about the HTTP face.
+//!
+//! The names by which this server may be addressed come from the public URL, from the address it
+//! listens on where that is a loopback one, and from nowhere else: a page on another name cannot
+//! reach it through a browser, whatever its DNS says.
+
+use crate::origin::{Authority, Origin};
+use ipnet::IpNet;
+use lazaret_domain::{Denial, DenialCode};
+use std::net::SocketAddr;
+use tokio_util::sync::CancellationToken;
+
+/// A JSON body is at most this long, 1 MB.
+pub const JSON_BODY: usize = 1 << 20;
+/// An upload is at most this long, 96 MB.
+pub const UPLOAD_BODY: usize = 96 << 20;
+/// One client may ask this often in a second, on average.
+pub const REQUESTS_PER_SECOND: u32 = 200;
+/// And this often at once.
+pub const REQUEST_BURST: u32 = 2000;
+
+/// The settings of the edge.
+#[derive(Clone, Debug)]
+pub struct EdgeSettings {
+    /// Where callers reach this server, without a trailing slash.
+    pub public_url: String,
+    /// The names in `Host` that are ours.
+    pub hosts: Vec<Authority>,
+    /// The origins a browser may name.
+    pub origins: Vec<Origin>,
+    /// The networks of proxies whose `X-Forwarded-For` counts.
+    pub trusted_proxies: Vec<IpNet>,
+    /// The longest JSON body, in bytes. It holds for MCP messages too.
+    pub json_body: usize,
+    /// The longest upload, in bytes.
+    pub upload_body: usize,
+    /// How often one client may ask in a second, on average.
+    pub requests_per_second: u32,
+    /// How often one client may ask at once.
+    pub request_burst: u32,
+    /// Ends streams and MCP calls that wait, so that a stop does not wait for them.
+    pub stop: CancellationToken,
+}
+
+impl EdgeSettings {
+    /// Settings for a server that listens on `listen` and is known as `public_url`.
+    ///
+    /// # Errors
+    /// `invalid_request` for a public URL that is not `http(s)://host[:port]` without a path.
+    pub fn new(
+        public_url: &str,
+        listen: SocketAddr,
+        stop: CancellationToken,
+    ) -> Result<Self, Denial> {
+        let trimmed = public_url.strip_suffix('/').unwrap_or(public_url);
+        let origin = trimmed.parse::<Origin>().map_err(|()| {
+            Denial::new(
+                DenialCode::InvalidRequest,
+                "the public URL is http(s)://host[:port] without a path",
+            )
+            .at("server.public_url")
+        })?;
+        let mut hosts = vec![origin.authority().clone()];
+        let mut origins = vec![origin];
+        if listen.ip().is_loopback() {
+            for name in ["localhost", "127.0.0.1", "[::1]"] {
+                let origin = Origin::plain(Authority::new(name, listen.port()));
+                hosts.push(origin.authority().clone());
+                origins.push(origin);
+            }
+        }
+        Ok(Self {
+            public_url: trimmed.to_owned(),
+            hosts,
+            origins,
+            trusted_proxies: Vec::new(),
+            json_body: JSON_BODY,
+            upload_body: UPLOAD_BODY,
+            requests_per_second: REQUESTS_PER_SECOND,
+            request_burst: REQUEST_BURST,
+            stop,
+        })
+    }
+}
