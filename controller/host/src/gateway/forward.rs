@@ -1,0 +1,118 @@
+//! What the HTTP services and the check of plain HTTP have in common: serving requests on a
+//! connection with the guest, and passing a request on over another stream.
+
+use super::stream::GuestStream;
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName};
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use lazaret_api::public::Problem;
+use lazaret_domain::DenialCode;
+use std::convert::Infallible;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// The body of an answer to the guest.
+pub(super) type Body = BoxBody<Bytes, hyper::Error>;
+
+/// The most header bytes of a request.
+const MAX_HEAD: usize = 64 * 1024;
+/// A request's head must come within this time after the connection or the last answer.
+const HEAD: Duration = Duration::from_secs(90);
+
+/// Headers that concern one connection, not the request. Upgrades are among them: none is passed on.
+const HOP_BY_HOP: [&str; 9] = [
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Answers each request on a connection with the guest.
+pub(super) async fn serve<F, R>(stream: GuestStream, answer: F)
+where
+    F: Fn(Request<Incoming>) -> R,
+    R: Future<Output = Response<Body>>,
+{
+    let service = service_fn(|request| {
+        let answered = answer(request);
+        async { Ok::<_, Infallible>(answered.await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(MAX_HEAD)
+        .half_close(true)
+        .serve_connection(TokioIo::new(stream), service);
+    // A guest that breaks off, or does not speak HTTP, has had its answer from hyper.
+    let _ = connection.await;
+}
+
+/// Sends a request over a fresh stream and gives back the answer, both bodies as they come.
+pub(super) async fn pass_on<S>(
+    stream: S,
+    mut request: Request<Incoming>,
+) -> Result<Response<Body>, hyper::Error>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    drop_hop_by_hop(request.headers_mut());
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    // Ends with the answer's body, or as soon as nobody waits for it any more.
+    tokio::spawn(connection);
+    let mut response = sender.send_request(request).await?;
+    drop_hop_by_hop(response.headers_mut());
+    Ok(response.map(BodyExt::boxed))
+}
+
+fn drop_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in named {
+        headers.remove(name);
+    }
+    for name in HOP_BY_HOP {
+        headers.remove(name);
+    }
+}
+
+/// A refusal as problem JSON.
+pub(super) fn problem(status: StatusCode, code: DenialCode, detail: &str) -> Response<Body> {
+    let problem = Problem {
+        kind: "about:blank".to_owned(),
+        title: status.canonical_reason().unwrap_or_default().to_owned(),
+        status: status.as_u16(),
+        code,
+        detail: detail.to_owned(),
+        field: None,
+        retry_after: None,
+    };
+    let json = serde_json::to_vec(&problem).unwrap_or_default();
+    let mut response = Response::new(
+        Full::new(Bytes::from(json))
+            .map_err(|never| match never {})
+            .boxed(),
+    );
+    *response.status_mut() = status;
+    response.headers_mut().insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("application/problem+json"),
+    );
+    response
+}

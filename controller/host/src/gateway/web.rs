@@ -1,0 +1,154 @@
+//! Plain HTTP to an allowed host: every request on the connection must be for that host.
+//!
+//! The gateway reads each request, not only the first, so neither keep-alive nor pipelining, nor an
+//! upgrade to another protocol, leads past the check. Each request gets a connection of its own, to
+//! an address that was judged for it.
+
+use super::dial::dial;
+use super::flow::{Outcome, Surroundings};
+use super::forward::{self, Body, pass_on, problem};
+use super::stream::GuestStream;
+use http::header::HOST;
+use http::uri::{Authority, PathAndQuery};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use hyper::body::Incoming;
+use lazaret_domain::DenialCode;
+use lazaret_domain::egress::{DomainName, Permit};
+use std::sync::Mutex;
+
+/// Serves a connection to port 80 of an allowed host.
+pub(super) async fn serve(stream: GuestStream, permit: Permit, around: &Surroundings) -> Outcome {
+    let outcome = Mutex::new(Outcome::Served);
+    let note = |next: Outcome| {
+        if let Ok(mut outcome) = outcome.lock() {
+            *outcome = next;
+        }
+    };
+    forward::serve(stream, |request| answer(request, &permit, around, &note)).await;
+    outcome.into_inner().unwrap_or(Outcome::Served)
+}
+
+async fn answer(
+    mut request: Request<Incoming>,
+    permit: &Permit,
+    around: &Surroundings,
+    note: &impl Fn(Outcome),
+) -> Response<Body> {
+    if let Err(reason) = check(&request, permit.host()) {
+        note(Outcome::Refused(reason.to_owned()));
+        return problem(StatusCode::FORBIDDEN, DenialCode::EgressDenied, reason);
+    }
+    // What was checked is what is sent: the host by its one name, and the path byte for byte.
+    let path = request
+        .uri()
+        .path_and_query()
+        .cloned()
+        .unwrap_or_else(|| PathAndQuery::from_static("/"));
+    *request.uri_mut() = Uri::from(path);
+    if let Ok(host) = HeaderValue::from_str(permit.host().as_str()) {
+        request.headers_mut().insert(HOST, host);
+    }
+    let upstream = match dial(permit, around.resolver.as_ref()).await {
+        Ok(upstream) => upstream,
+        Err(error) => {
+            let refused = error.is_refusal();
+            let detail = error.to_string();
+            note(error.into());
+            return if refused {
+                problem(StatusCode::FORBIDDEN, DenialCode::EgressDenied, &detail)
+            } else {
+                problem(StatusCode::BAD_GATEWAY, DenialCode::EgressDenied, &detail)
+            };
+        }
+    };
+    match pass_on(upstream, request).await {
+        Ok(response) => response,
+        Err(_) => {
+            note(Outcome::Failed(
+                "the host did not answer in HTTP".to_owned(),
+            ));
+            problem(
+                StatusCode::BAD_GATEWAY,
+                DenialCode::EgressDenied,
+                "the host did not answer in HTTP",
+            )
+        }
+    }
+}
+
+/// Whether a request is for this host, wherever it says so.
+fn check<B>(request: &Request<B>, host: &DomainName) -> Result<(), &'static str> {
+    let is_host = |authority: &Authority| {
+        !authority.as_str().contains('@')
+            && authority.port_u16().unwrap_or(80) == 80
+            && authority
+                .host()
+                .parse::<DomainName>()
+                .is_ok_and(|name| name == *host)
+    };
+    if request.method() == Method::CONNECT {
+        return Err("CONNECT is not passed on");
+    }
+    if request
+        .uri()
+        .authority()
+        .is_some_and(|authority| !is_host(authority))
+    {
+        return Err("the request is for another host than the connection");
+    }
+    if request
+        .uri()
+        .scheme_str()
+        .is_some_and(|scheme| scheme != "http")
+    {
+        return Err("the request is for another scheme than http");
+    }
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let said = hosts
+        .next()
+        .and_then(|value| Authority::try_from(value.as_bytes()).ok());
+    match (said, hosts.next()) {
+        (Some(authority), None) if is_host(&authority) => Ok(()),
+        (Some(_), None) => Err("the Host header names another host than the connection"),
+        _ => Err("the request must have one Host header"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn t41_a_request_must_name_the_host_everywhere_it_names_one() {
+        let host: DomainName = "example.com".parse().unwrap();
+        let judge = |target: &str, hosts: &[&str]| {
+            let mut request = Request::builder().uri(target);
+            for host in hosts {
+                request = request.header(HOST, *host);
+            }
+            check(&request.body(()).unwrap(), &host).is_ok()
+        };
+        assert!(
+            judge("/", &["example.com"])
+                && judge("/", &["Example.com:80"])
+                && judge("http://example.com/a", &["example.com"])
+        );
+        for hosts in [
+            &["other.com"][..],
+            &[],
+            &["example.com", "example.com"],
+            &["example.com:443"],
+            &["user@example.com"],
+            &["example.com."],
+            &["1.2.3.4"],
+            &[""],
+            &["example.com other.com"],
+        ] {
+            assert!(!judge("/", hosts), "{hosts:?}");
+        }
+        assert!(!judge("http://other.com/", &["example.com"]));
+        assert!(!judge("http://user@example.com/", &["example.com"]));
+        assert!(!judge("https://example.com/", &["example.com"]));
+        assert!(!judge("http://example.com:8080/", &["example.com"]));
+    }
+}
