@@ -1,32 +1,129 @@
-//! Keys.
+//! API keys: 256 random bits, shown once, kept as a hash, compared in constant time.
+//!
+//! A token is `lzr_<16 characters of the key's id>_<43 characters of secret>`. The id half finds the
+//! row, so finding it tells nothing about the secret; the hash of the whole token decides. A key that
+//! was revoked or has expired stops working with the next request: nothing is cached.
+
 use crate::Principal;
-use lazaret_api::public::{CreateKey, Key, KeyList, NewKey};
-use lazaret_domain::{Denial, KeyId};
+use crate::core::Core;
+use crate::ports::store::KeyRecord;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use lazaret_api::public::{CreateKey, Key, KeyList, NewKey, Scope};
+use lazaret_domain::{Denial, DenialCode, KeyId};
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+use subtle::ConstantTimeEq;
+
+const PREFIX: &str = "lzr_";
+const ID_CHARS: usize = 16;
+const SECRET_CHARS: usize = 43;
+const NAME_CHARS: usize = 64;
+
+/// A secret text. It has no `Debug` or `Display`: it is shown on purpose or not at all.
+pub struct Secret(String);
+
+impl Secret {
+    /// The secret, for the one place that must show it.
+    #[must_use]
+    pub fn reveal(self) -> String {
+        self.0
+    }
+
+    fn token(id: &KeyId, random: &[u8; 32]) -> Self {
+        Self(format!("{PREFIX}{}_{}", &id.as_str()[1..], URL_SAFE_NO_PAD.encode(random)))
+    }
+}
+
+/// What is stored of a token.
+fn hash(token: &str) -> Vec<u8> {
+    Sha256::digest(token.as_bytes()).to_vec()
+}
+
+/// The id that a token of the right form names.
+fn named(token: &str) -> Option<KeyId> {
+    let (id, secret) = token.strip_prefix(PREFIX)?.split_at_checked(ID_CHARS)?;
+    let secret = secret.strip_prefix('_')?;
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    if secret.len() != SECRET_CHARS || !secret.bytes().all(plain) {
+        return None;
+    }
+    format!("k{id}").parse().ok()
+}
+
+fn view(record: KeyRecord) -> Key {
+    Key {
+        id: record.id,
+        name: record.name,
+        scope: record.scope,
+        created_at: record.created_at,
+        expires_at: record.expires_at,
+        revoked_at: record.revoked_at,
+    }
+}
 
 /// API keys.
 #[derive(Clone)]
-pub struct Keys {}
-
-/// Secret.
-pub struct Secret(String);
+pub struct Keys {
+    pub(crate) core: Arc<Core>,
+}
 
 impl Keys {
+    fn good_now(&self, key: &KeyRecord) -> bool {
+        key.revoked_at.is_none() && key.expires_at.is_none_or(|at| at > self.core.now())
+    }
+
     /// Whose token this is.
     ///
     /// # Errors
-    /// `unauthenticated` for every token that is not good now, whatever is wrong with it.
+    /// `unauthenticated` for every token that is not good now, whatever is wrong with it;
+    /// `store_failed`.
     pub async fn authenticate(&self, token: &str) -> Result<Principal, Denial> {
-        let _ = token;
-        Err(crate::unbuilt())
+        let refuse = || Denial::new(DenialCode::Unauthenticated, "a valid API key is needed: Authorization: Bearer lzr_…");
+        let id = named(token).ok_or_else(refuse)?;
+        let key = self.core.ports.store.key(&id).await?.ok_or_else(refuse)?;
+        let same: bool = hash(token).ct_eq(&key.hash).into();
+        if same && self.good_now(&key) {
+            Ok(Principal { key: key.id, scope: key.scope })
+        } else {
+            Err(refuse())
+        }
     }
 
     /// Makes a key and shows its token, once. Needs `admin`.
     ///
     /// # Errors
-    /// `invalid_name`, `scope_too_narrow`, `store_failed`.
+    /// `invalid_name`, `invalid_duration`, `scope_too_narrow`, `store_failed`.
     pub async fn create(&self, by: &Principal, request: CreateKey) -> Result<NewKey, Denial> {
-        let _ = (by, request);
-        Err(crate::unbuilt())
+        by.require(Scope::Admin)?;
+        let name = request.name.unwrap_or_default();
+        if name.chars().count() > NAME_CHARS || name.chars().any(char::is_control) {
+            let why = format!("a key's name has at most {NAME_CHARS} characters and no control characters");
+            return Err(Denial::new(DenialCode::InvalidName, why).at("name"));
+        }
+        let now = self.core.now();
+        let expires_at = match request.expires {
+            None => None,
+            Some(span) => Some(now.checked_add(span.duration()).map_err(|_| {
+                Denial::new(DenialCode::InvalidDuration, "a key cannot live that long").at("expires")
+            })?),
+        };
+        let id = KeyId::make(now, self.core.ports.random.bits());
+        let mut random = [0; 32];
+        self.core.ports.random.fill(&mut random);
+        let token = Secret::token(&id, &random).reveal();
+        let record = KeyRecord {
+            id,
+            name,
+            scope: request.scope,
+            hash: hash(&token),
+            created_at: now,
+            expires_at,
+            revoked_at: None,
+        };
+        self.core.ports.store.add_key(&record).await?;
+        tracing::info!(key = %record.id, scope = ?record.scope, by = %by.key, "API key made");
+        Ok(NewKey { key: view(record), token })
     }
 
     /// All keys, without their secrets. Needs `admin`.
@@ -34,17 +131,21 @@ impl Keys {
     /// # Errors
     /// `scope_too_narrow`, `store_failed`.
     pub async fn list(&self, by: &Principal) -> Result<KeyList, Denial> {
-        let _ = by;
-        Err(crate::unbuilt())
+        by.require(Scope::Admin)?;
+        let keys = self.core.ports.store.keys().await?;
+        Ok(KeyList { keys: keys.into_iter().map(view).collect() })
     }
 
-    /// Ends a key at once. Needs `admin`.
+    /// Ends a key at once. Idempotent; the first time counts. Needs `admin`.
     ///
     /// # Errors
     /// `key_not_found`, `scope_too_narrow`, `store_failed`.
     pub async fn revoke(&self, by: &Principal, id: &KeyId) -> Result<Key, Denial> {
-        let _ = (by, id);
-        Err(crate::unbuilt())
+        by.require(Scope::Admin)?;
+        let revoked = self.core.ports.store.revoke_key(id, self.core.now()).await?;
+        let key = revoked.ok_or_else(|| Denial::new(DenialCode::KeyNotFound, format!("there is no key {id}")))?;
+        tracing::info!(key = %key.id, by = %by.key, "API key revoked");
+        Ok(view(key))
     }
 
     /// Whether any key is good now. Without one nobody can do anything.
@@ -52,6 +153,30 @@ impl Keys {
     /// # Errors
     /// `store_failed`.
     pub async fn any_active(&self) -> Result<bool, Denial> {
-        Err(crate::unbuilt())
+        Ok(self.core.ports.store.keys().await?.iter().any(|key| self.good_now(key)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_token_names_its_key_and_only_in_its_exact_form() {
+        let id = KeyId::make(jiff::Timestamp::UNIX_EPOCH, 7);
+        let token = Secret::token(&id, &[0xa5; 32]).reveal();
+        assert_eq!(token.len(), PREFIX.len() + ID_CHARS + 1 + SECRET_CHARS);
+        assert_eq!(named(&token), Some(id));
+        for wrong in ["", "lzr_", &token[1..], &token[..token.len() - 1], &format!("{token}x"), "CHANGE_ME"] {
+            assert_eq!(named(wrong), None, "{wrong:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_token_or_is_not(text in "(lzr_)?\\PC{0,70}") {
+            let _ = named(&text);
+        }
     }
 }

@@ -8,6 +8,14 @@
 //!                    └──► Hosts ──► ports: Store · HostLinks · Clock · Random
 //! ```
 //!
+//! | module | holds |
+//! | --- | --- |
+//! | [`runs`] · [`keys`] · [`hosts`] | the use cases |
+//! | [`driver`] | the life of a run, as journaled steps |
+//! | [`reconcile`] | what hosts have that no run holds |
+//! | [`guest_git`] | clone and diff, as constant scripts |
+//! | [`ports`] | what all of it acts through |
+//!
 //! Every use case takes the [`Principal`] that asks, checks its scope, and answers a value or a
 //! [`Denial`](lazaret_domain::Denial). HTTP, MCP and the command line are faces over these; none of
 //! them decides anything of its own.
@@ -15,9 +23,14 @@
 
 pub mod ports;
 
+mod core;
+mod driver;
+mod feed;
+mod guest_git;
 mod hosts;
 mod keys;
 mod principal;
+mod reconcile;
 mod runs;
 mod services;
 mod settings;
@@ -28,7 +41,3 @@ pub use principal::{IdempotencyKey, Principal};
 pub use runs::{FileBytes, Runs};
 pub use services::{Ports, Services};
 pub use settings::{EgressSettings, Pace, ServicesSettings};
-
-fn unbuilt() -> lazaret_domain::Denial {
-    lazaret_domain::Denial::new(lazaret_domain::DenialCode::Internal, "not wired yet")
-}

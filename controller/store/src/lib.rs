@@ -25,6 +25,7 @@ use codec::failed;
 use jiff::Timestamp;
 use lazaret_api::public::{Diff, Event};
 use lazaret_domain::{Fence, KeyId, RunId, SandboxId};
+use lazaret_services::IdempotencyKey;
 use lazaret_services::ports::store::{
     Accepted, Counts, Fact, HostRecord, KeyRecord, NewRun, RunRecord, Store, StoreError, Taken,
 };
@@ -107,6 +108,14 @@ impl SqliteStore {
 impl Store for SqliteStore {
     async fn accept(&self, new: NewRun) -> Result<Accepted, StoreError> {
         runs::accept(self.begin().await?, new).await
+    }
+
+    async fn accepted_before(
+        &self,
+        by: &KeyId,
+        name: &IdempotencyKey,
+    ) -> Result<Option<(String, RunRecord)>, StoreError> {
+        runs::before(&self.readers, by, name).await
     }
 
     async fn run(&self, id: &RunId) -> Result<Option<RunRecord>, StoreError> {

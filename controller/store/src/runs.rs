@@ -4,31 +4,18 @@ use crate::codec::{failed, from_json, get, int, json, run, uint};
 use crate::events;
 use lazaret_api::public::{Diff, EventBody};
 use lazaret_domain::run::{RunPhase, RunState};
-use lazaret_domain::{Fence, RunId, SandboxId};
+use lazaret_domain::{Fence, KeyId, RunId, SandboxId};
+use lazaret_services::IdempotencyKey;
 use lazaret_services::ports::store::{Accepted, Counts, NewRun, RunFacts, RunRecord, StoreError};
-use sqlx::{Sqlite, SqlitePool, Transaction};
+use sqlx::{Sqlite, SqliteExecutor, SqlitePool, Transaction};
 
 /// Accepts a run. That it was not accepted before, that the cap is not reached, and that it is
 /// stored is one transaction, so neither can be passed by asking twice at once.
 pub(crate) async fn accept(mut transaction: Transaction<'static, Sqlite>, new: NewRun) -> Result<Accepted, StoreError> {
-    if let Some((name, digest)) = &new.idempotency {
-        let before = sqlx::query("SELECT digest, run FROM idempotency WHERE by_key = $1 AND name = $2")
-            .bind(new.by.as_str())
-            .bind(name.as_str())
-            .fetch_optional(&mut *transaction)
-            .await
-            .map_err(failed)?;
-        if let Some(before) = before {
-            if get::<&str>(&before, "digest")? != digest {
-                return Ok(Accepted::OtherRequest);
-            }
-            let row = sqlx::query("SELECT * FROM runs WHERE id = $1")
-                .bind(get::<&str>(&before, "run")?)
-                .fetch_one(&mut *transaction)
-                .await
-                .map_err(failed)?;
-            return Ok(Accepted::Before(Box::new(run(&row)?)));
-        }
+    if let Some((name, digest)) = &new.idempotency
+        && let Some((before, record)) = before(&mut *transaction, &new.by, name).await?
+    {
+        return Ok(if before == *digest { Accepted::Before(Box::new(record)) } else { Accepted::OtherRequest });
     }
     let holding: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM runs WHERE holds = 1")
         .fetch_one(&mut *transaction)
@@ -77,6 +64,24 @@ pub(crate) async fn accept(mut transaction: Transaction<'static, Sqlite>, new: N
     }
     transaction.commit().await.map_err(failed)?;
     Ok(Accepted::New(Box::new(record)))
+}
+
+/// The digest of the request that came under this name before, and its run.
+pub(crate) async fn before<'e>(
+    executor: impl SqliteExecutor<'e>,
+    by: &KeyId,
+    name: &IdempotencyKey,
+) -> Result<Option<(String, RunRecord)>, StoreError> {
+    let row = sqlx::query(
+        "SELECT runs.*, idempotency.digest FROM idempotency JOIN runs ON runs.id = idempotency.run
+         WHERE idempotency.by_key = $1 AND idempotency.name = $2",
+    )
+    .bind(by.as_str())
+    .bind(name.as_str())
+    .fetch_optional(executor)
+    .await
+    .map_err(failed)?;
+    row.map(|row| Ok((get(&row, "digest")?, run(&row)?))).transpose()
 }
 
 pub(crate) async fn by_id(pool: &SqlitePool, id: &RunId) -> Result<Option<RunRecord>, StoreError> {

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use lazaret_api::host::{Accel, Confinement, SandboxSpec};
 use lazaret_api::public::{CreateRun, Diff, EgressChoice, Event, EventBody, HostAdmission, RunStages, Scope};
-use lazaret_domain::run::RunState;
+use lazaret_domain::run::{Ending, RunState};
 use lazaret_domain::sandbox::SandboxState;
 use lazaret_domain::{Denial, DenialCode, Fence, HostName, KeyId, RunId, SandboxId};
 use serde::{Deserialize, Serialize};
@@ -91,6 +91,10 @@ pub struct RunFacts {
     pub sandbox: Option<SandboxFacts>,
     /// How long each stage took.
     pub stages: RunStages,
+    /// How it is to end, once that is decided; then what must happen first is done.
+    pub decided: Option<Ending>,
+    /// Whether its sandbox is to be removed at once, because the work never began.
+    pub discard: bool,
     /// When it was over.
     pub ended_at: Option<Timestamp>,
     /// When somebody asked to end the work.
@@ -255,6 +259,12 @@ pub struct Counts {
 pub trait Store: Send + Sync + 'static {
     /// Accepts a run, unless it was accepted before or the cap is reached.
     async fn accept(&self, new: NewRun) -> Result<Accepted, StoreError>;
+    /// The run that this request was accepted as before, and the digest of that request.
+    async fn accepted_before(
+        &self,
+        by: &KeyId,
+        name: &IdempotencyKey,
+    ) -> Result<Option<(String, RunRecord)>, StoreError>;
     /// One run.
     async fn run(&self, id: &RunId) -> Result<Option<RunRecord>, StoreError>;
     /// The run that a sandbox belongs to.

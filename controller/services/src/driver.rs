@@ -1,0 +1,175 @@
+//! Drivers: one task per run, the only one that changes it; everyone else sends it an [`Ask`].
+//!
+//! ```text
+//!            ┌────────────── generation ──────────────┐
+//!   take ──► │ skip what is done, probe what is begun, │ ──► over and released: the driver ends
+//!  (fence)   │ do the next step: intent, effect, outcome│
+//!    ▲       └───────┬────────────────┬───────────────┘
+//!    │          an ask came      the store failed
+//!    │               │                │
+//!    └── note it ◄───┘   wait ◄───────┘
+//! ```
+//!
+//! A generation starts from the store and nothing else, and may be dropped at any point. So what
+//! happens after a crash, after a restart, and after a cancel that interrupts a step is the same: a
+//! new generation with a higher fence, which makes whatever the old one still has in flight harmless.
+//!
+//! | module | role |
+//! | --- | --- |
+//! | [`session`] | one generation's hold on its run: committing, asking the host, giving up |
+//! | [`steps`] | the way from queued to done |
+//! | [`command`] | one command in the guest as a step, with its output |
+//! | [`keep`] | what comes after done: keeping and removing the sandbox |
+//! | [`output`] · [`outcome`] | frames to events, exits to endings: pure |
+
+pub(crate) mod command;
+mod keep;
+pub(crate) mod outcome;
+pub(crate) mod output;
+mod session;
+pub(crate) mod steps;
+
+use crate::core::{Backoff, Core};
+use crate::ports::store::{Fact, Taken};
+use lazaret_domain::{Denial, DenialCode, RunId};
+use session::{Halt, Session};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{mpsc, oneshot};
+
+/// What somebody wants of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// That its work ends.
+    Cancel,
+    /// That it ends and all it held is removed.
+    Teardown,
+}
+
+/// A message to a driver. It is answered when what is wanted is in the store.
+struct Ask {
+    want: Want,
+    reply: oneshot::Sender<Result<(), Denial>>,
+}
+
+/// The drivers that are at work.
+#[derive(Default)]
+pub(crate) struct Drivers {
+    inboxes: Mutex<HashMap<RunId, mpsc::Sender<Ask>>>,
+}
+
+impl Drivers {
+    fn inboxes(&self) -> MutexGuard<'_, HashMap<RunId, mpsc::Sender<Ask>>> {
+        self.inboxes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The inbox of the run's driver, which is started if there is none.
+fn inbox(core: &Arc<Core>, run: &RunId) -> mpsc::Sender<Ask> {
+    let mut inboxes = core.drivers.inboxes();
+    let entry = inboxes.entry(run.clone()).or_insert_with(|| {
+        let (sender, receiver) = mpsc::channel(8);
+        core.spawn(drive(Arc::clone(core), run.clone(), receiver));
+        sender
+    });
+    entry.clone()
+}
+
+/// Gives a run its driver, if it has none.
+pub(crate) fn start(core: &Arc<Core>, run: &RunId) {
+    inbox(core, run);
+}
+
+/// Asks the run's driver for something and waits until that is in the store.
+pub(crate) async fn ask(core: &Arc<Core>, run: &RunId, want: Want) -> Result<(), Denial> {
+    let stopping = || Denial::new(DenialCode::Stopping, "the controller is stopping; ask again in a moment");
+    // A driver that ends just now takes its inbox with it; the next one has another.
+    for _ in 0..16 {
+        if core.stop.is_cancelled() {
+            return Err(stopping());
+        }
+        let (reply, answer) = oneshot::channel();
+        if inbox(core, run).send(Ask { want, reply }).await.is_ok()
+            && let Ok(answer) = answer.await
+        {
+            return answer;
+        }
+    }
+    Err(stopping())
+}
+
+/// What a driver does next.
+enum Next {
+    /// A generation came to its end.
+    Ended(Result<(), Halt>),
+    /// Somebody wants something.
+    Asked(Ask),
+}
+
+/// A driver. It ends when the run is over and holds nothing any more, or when all is stopped.
+async fn drive(core: Arc<Core>, run: RunId, mut inbox: mpsc::Receiver<Ask>) {
+    let mut backoff = Backoff::new(&core.settings.pace);
+    loop {
+        let next = tokio::select! {
+            biased;
+            Some(ask) = inbox.recv() => Next::Asked(ask),
+            end = generation(&core, &run) => Next::Ended(end),
+        };
+        match next {
+            Next::Asked(ask) => {
+                let answer = note(&core, &run, ask.want).await;
+                // Whoever asked may have gone away; what it wanted is done all the same.
+                ask.reply.send(answer).ok();
+            }
+            Next::Ended(Ok(())) => {
+                let mut inboxes = core.drivers.inboxes();
+                let Ok(ask) = inbox.try_recv() else {
+                    inboxes.remove(&run);
+                    return;
+                };
+                drop(inboxes);
+                let answer = note(&core, &run, ask.want).await;
+                ask.reply.send(answer).ok();
+            }
+            Next::Ended(Err(halt)) => {
+                let wait = backoff.next();
+                tracing::error!(%run, %halt, ?wait, "a driver halted; it goes on from the store");
+                tokio::time::sleep(wait).await;
+            }
+        }
+    }
+}
+
+/// One generation: from the store to the end, or to where it cannot go on.
+async fn generation(core: &Arc<Core>, run: &RunId) -> Result<(), Halt> {
+    let Some(taken) = core.ports.store.take(run).await? else { return Ok(()) };
+    let mut session = Session::new(Arc::clone(core), taken);
+    Box::pin(session.carry_out()).await?;
+    session.keep().await
+}
+
+/// Writes down what somebody wants, under a fence of its own.
+async fn note(core: &Arc<Core>, run: &RunId, want: Want) -> Result<(), Denial> {
+    let missing = || Denial::new(DenialCode::RunNotFound, format!("there is no run {run}"));
+    let Taken { run: record, .. } = core.ports.store.take(run).await?.ok_or_else(missing)?;
+    let over = record.state.ending();
+    let now = core.now();
+    let mut facts = record.facts.clone();
+    match want {
+        Want::Cancel => {
+            if let Some(ending) = over {
+                let why = format!("the run is over ({})", ending.outcome.as_str());
+                return Err(Denial::new(DenialCode::RunOver, why));
+            }
+            facts.cancel_asked.get_or_insert(now);
+        }
+        Want::Teardown => {
+            facts.teardown_asked.get_or_insert(now);
+        }
+    }
+    if facts == record.facts {
+        return Ok(());
+    }
+    core.ports.store.commit(run, record.fence, now, vec![Fact::Facts(Box::new(facts))]).await?;
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! What comes after done: the sandbox is kept to be looked into until somebody tears the run down or
+//! its host ends it, and then removed. A removal is tried until it is known to be done; while its host
+//! is away the run says so, by still holding its sandbox.
+
+use super::session::{Halt, Session, wait_for};
+use super::steps::Begun;
+use crate::core::{Backoff, millis_between};
+use crate::ports::store::Fact;
+use lazaret_domain::DenialCode;
+use lazaret_domain::sandbox::SandboxState;
+use std::time::Duration;
+
+impl Session {
+    /// Keeps a run that is done until it holds nothing.
+    pub(super) async fn keep(&mut self) -> Result<(), Halt> {
+        let wanted = self.run.facts.discard || self.run.facts.teardown_asked.is_some();
+        if self.run.holds && (wanted || self.until_gone().await) {
+            self.remove().await?;
+        }
+        if self.run.facts.teardown_asked.is_some() && self.run.facts.torn_down_at.is_none() {
+            let now = self.now();
+            let facts = self.facts(|facts| facts.torn_down_at = Some(now));
+            self.commit(vec![facts]).await?;
+            self.core.feeds.nudge(&self.run.id);
+        }
+        Ok(())
+    }
+
+    /// Waits until the host says that the sandbox is gone, and answers true then.
+    async fn until_gone(&self) -> bool {
+        loop {
+            let Some(link) = self.core.hosts.link(&self.run.plan.host) else { return true };
+            match link.inspect(&self.run.plan.sandbox).await {
+                Ok(sandbox) if sandbox.state == SandboxState::Gone => return true,
+                Err(denial) if matches!(denial.code, DenialCode::SandboxNotFound | DenialCode::SandboxGone) => return true,
+                Ok(_) | Err(_) => {}
+            }
+            let left = Duration::from_millis(millis_between(self.now(), self.deadline()));
+            // Looked at more often than only at its deadline: it may end by itself before.
+            tokio::time::sleep(left.clamp(self.core.settings.pace.look, self.core.settings.pace.reconcile)).await;
+        }
+    }
+
+    /// Removes the sandbox and all it held. Ends when the host says so, or is retired.
+    pub(super) async fn remove(&mut self) -> Result<(), Halt> {
+        if !self.run.holds {
+            return Ok(());
+        }
+        // A create that was begun may have had its effect, whether or not that is known.
+        let asked_for = self.step("create").is_some();
+        if asked_for && !matches!(self.begin("remove").await?, Begun::Done(_)) {
+            let mut backoff = Backoff::new(&self.core.settings.pace);
+            while let Some(link) = self.core.hosts.link(&self.run.plan.host) {
+                match link.destroy(self.fence(), &self.run.plan.sandbox).await {
+                    Ok(()) => break,
+                    Err(denial) if denial.code == DenialCode::SandboxNotFound => break,
+                    Err(denial) if denial.code == DenialCode::StaleFence => return Err(Halt::Fenced),
+                    Err(denial) => {
+                        tracing::warn!(run = %self.run.id, sandbox = %self.run.plan.sandbox, %denial, "not removed yet");
+                        wait_for(&*link, backoff.next()).await;
+                    }
+                }
+            }
+        }
+        let mut facts = vec![
+            self.facts(|facts| {
+                if let Some(sandbox) = &mut facts.sandbox {
+                    sandbox.state = SandboxState::Gone;
+                }
+            }),
+            Fact::Released,
+        ];
+        if self.step("remove").is_some_and(|step| step.outcome.is_none()) {
+            facts.push(Fact::Done("remove".to_owned(), "{}".to_owned()));
+        }
+        self.commit(facts).await
+    }
+}

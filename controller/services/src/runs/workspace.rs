@@ -1,0 +1,262 @@
+//! The workspace of a run: files out, uploads in, commands beside the run, and the diff.
+//!
+//! All of it needs the sandbox. Only the diff outlives it: it is kept when the work ends.
+
+use super::{FileBytes, Runs};
+use crate::Principal;
+use crate::driver::command::{Collected, collect};
+use crate::driver::{outcome, steps};
+use crate::guest_git;
+use crate::ports::host_link::{Area, HostLink};
+use crate::ports::store::RunRecord;
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use lazaret_api::guest::ExecEnd;
+use lazaret_api::host::ExecRequest;
+use lazaret_api::public::{Diff, ExecResult, ExecRun, FileList, Scope};
+use lazaret_domain::sandbox::SandboxState;
+use lazaret_domain::{BranchName, Denial, DenialCode, ExecId, GuestPath, RunId, Span, UploadName};
+use std::io::Read;
+use std::sync::Arc;
+
+/// The largest file that is read, in bytes.
+const FILE_CAP: usize = 10 * 1000 * 1000;
+/// Headers and padding of a tar stream with one file, generously.
+const TAR_OVERHEAD: usize = 64 * 1024;
+/// The longest a command beside the run may take.
+const EXEC_LIMIT: Span = Span::seconds(300);
+/// The most of each stream of such a command.
+const EXEC_OUTPUT: usize = 1 << 20;
+/// The most standard input of such a command.
+const EXEC_INPUT: usize = 1 << 20;
+
+fn gone() -> Denial {
+    Denial::new(DenialCode::SandboxGone, "the run's sandbox is gone, and its workspace with it")
+}
+
+impl Runs {
+    /// The run's host, if its sandbox can be used.
+    fn workspace(&self, record: &RunRecord) -> Result<Arc<dyn HostLink>, Denial> {
+        let Some(sandbox) = &record.facts.sandbox else {
+            let ended = record.state.ending().is_some();
+            let not_yet = || Denial::new(DenialCode::RunNotReady, "the run's sandbox is not ready yet").retry_after(2);
+            return Err(if ended { gone() } else { not_yet() });
+        };
+        match sandbox.state {
+            _ if !record.holds || record.facts.teardown_asked.is_some() => Err(gone()),
+            SandboxState::Gone => Err(gone()),
+            SandboxState::Forking => {
+                Err(Denial::new(DenialCode::RunNotReady, "the run's sandbox is not ready yet").retry_after(2))
+            }
+            SandboxState::Ready | SandboxState::Asleep => self.core.hosts.link(&record.plan.host).ok_or_else(gone),
+        }
+    }
+
+    /// A directory of the workspace. Needs `read`.
+    ///
+    /// # Errors
+    /// `run_not_found`, `run_not_ready`, `sandbox_gone`, `file_not_found`, and why the host cannot be
+    /// asked.
+    pub async fn files(&self, by: &Principal, run: &RunId, path: &GuestPath) -> Result<FileList, Denial> {
+        let record = self.record(by, run).await?;
+        let listing = self.workspace(&record)?.list_files(&record.plan.sandbox, path).await?;
+        Ok(FileList { path: path.as_str().to_owned(), entries: listing.entries, truncated: listing.truncated })
+    }
+
+    /// A file of the workspace, at most 10 MB. Needs `read`.
+    ///
+    /// # Errors
+    /// `run_not_found`, `run_not_ready`, `sandbox_gone`, `file_not_found`, `not_a_file`, `too_large`,
+    /// and why the host cannot be asked.
+    pub async fn read_file(&self, by: &Principal, run: &RunId, path: &GuestPath) -> Result<FileBytes, Denial> {
+        let record = self.record(by, run).await?;
+        let not_a_file = || Denial::new(DenialCode::NotAFile, "the path is not a regular file").at("path");
+        let name = path.file_name().ok_or_else(not_a_file)?.to_owned();
+        let mut stream = self.workspace(&record)?.read_tar(&record.plan.sandbox, path).await?;
+        let mut tar = Vec::new();
+        while let Some(bytes) = stream.next().await {
+            tar.extend_from_slice(&bytes?);
+            // The first header says what it is: a tree need not be read to its end to be refused.
+            if let Some(header) = tar.first_chunk::<512>() {
+                let header = tar::Header::from_byte_slice(header);
+                if !header.entry_type().is_file() {
+                    return Err(not_a_file());
+                }
+                if header.entry_size().is_ok_and(|size| size > FILE_CAP as u64) || tar.len() > FILE_CAP + TAR_OVERHEAD {
+                    let why = format!("files of more than {} MB are not read this way", FILE_CAP / 1_000_000);
+                    return Err(Denial::new(DenialCode::TooLarge, why).at("path"));
+                }
+            }
+        }
+        let bytes = first_file(&tar).ok_or_else(not_a_file)?;
+        Ok(FileBytes { name, bytes })
+    }
+
+    /// Puts a file into the area that the agent can only read. Needs `run`.
+    ///
+    /// # Errors
+    /// `run_not_found`, `run_not_ready`, `sandbox_gone`, and why the host cannot be asked.
+    pub async fn put_file(&self, by: &Principal, run: &RunId, name: &UploadName, bytes: Bytes) -> Result<(), Denial> {
+        by.require(Scope::Run)?;
+        let mut record = self.record(by, run).await?;
+        let link = self.workspace(&record)?;
+        let parts = tar_of(name, &bytes, self.core.now().as_second())?;
+        for last in [false, true] {
+            let tar = stream::iter(parts.clone().map(Ok)).boxed();
+            let root = GuestPath::default();
+            match link.write_tar(record.fence, &record.plan.sandbox, Area::Uploads, &root, tar).await {
+                // The run's driver was renewed in between; the newer fence will do.
+                Err(denial) if denial.code == DenialCode::StaleFence && !last => record = self.record(by, run).await?,
+                answer => return answer,
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a command beside the run, in its sandbox, and answers when it ended. Needs `operate`.
+    ///
+    /// # Errors
+    /// `run_not_found`, `run_not_ready`, `sandbox_gone`, `invalid_duration`, `too_large`, and why the
+    /// host cannot be asked.
+    pub async fn exec(&self, by: &Principal, run: &RunId, request: ExecRun) -> Result<ExecResult, Denial> {
+        by.require(Scope::Operate)?;
+        let record = self.record(by, run).await?;
+        let limit = request.max_duration.unwrap_or(EXEC_LIMIT);
+        if limit > EXEC_LIMIT {
+            let why = format!("a command beside a run takes at most {EXEC_LIMIT}");
+            return Err(Denial::new(DenialCode::InvalidDuration, why).at("max_duration"));
+        }
+        let stdin = request.stdin.unwrap_or_default();
+        if stdin.len() > EXEC_INPUT {
+            return Err(Denial::new(DenialCode::TooLarge, format!("standard input is at most {EXEC_INPUT} bytes")).at("stdin"));
+        }
+        let repo = record.plan.request.repo.as_ref().filter(|_| record.facts.base.is_some());
+        let mut command = guest_git::command(run, request.command, guest_git::directory(repo), limit)?;
+        command.stdin = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, stdin);
+        command.output_cap = 4 * EXEC_OUTPUT as u64;
+        let said = self.beside(by, record, &command, EXEC_OUTPUT).await?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match said.exit.end {
+            ExecEnd::SandboxEnded => Err(gone()),
+            ExecEnd::NotStarted => {
+                let why = said.exit.message.as_deref().map_or_else(|| "no reason was given".to_owned(), outcome::excerpt);
+                Err(Denial::new(DenialCode::InvalidCommand, format!("the command could not be started: {why}")).at("command"))
+            }
+            end => Ok(ExecResult {
+                exit_code: said.exit.code,
+                signal: said.exit.signal,
+                timed_out: end == ExecEnd::TimedOut,
+                stdout: text(&said.stdout),
+                stderr: text(&said.stderr),
+                truncated: said.truncated,
+            }),
+        }
+    }
+
+    /// Runs a command under an id of its own and reads all it says.
+    async fn beside(
+        &self,
+        by: &Principal,
+        mut record: RunRecord,
+        command: &ExecRequest,
+        cap: usize,
+    ) -> Result<Collected, Denial> {
+        let link = self.workspace(&record)?;
+        let sandbox = record.plan.sandbox.clone();
+        let exec: ExecId = format!("x-{:016x}", self.core.ports.random.bits()).parse()?;
+        for last in [false, true] {
+            match link.start_exec(record.fence, &sandbox, &exec, command).await {
+                Err(denial) if denial.code == DenialCode::StaleFence && !last => record = self.record(by, &record.id).await?,
+                answer => {
+                    answer?;
+                    break;
+                }
+            }
+        }
+        collect(&*link, &sandbox, &exec, cap).await
+    }
+
+    /// What the run changed: while it works as it is now, afterwards as it was when the work ended.
+    /// Needs `read`.
+    ///
+    /// # Errors
+    /// `run_not_found`, `run_not_ready`, `no_diff`, and why the host cannot be asked.
+    pub async fn diff(&self, by: &Principal, run: &RunId) -> Result<Diff, Denial> {
+        let record = self.record(by, run).await?;
+        let none = |why: &str| Denial::new(DenialCode::NoDiff, why);
+        let Some(repo) = record.plan.request.repo.clone() else {
+            return Err(none("the run has no repository, hence no diff"));
+        };
+        if let Some(diff) = self.core.ports.store.diff(run).await? {
+            return Ok(diff);
+        }
+        if record.state.ending().is_some() {
+            return Err(none("the run ended before there was a diff, or it could not be read"));
+        }
+        let not_yet = || Denial::new(DenialCode::RunNotReady, "the repository is not cloned yet").retry_after(2);
+        let base = record.facts.base.clone().ok_or_else(not_yet)?;
+        let command = guest_git::diff(run, &repo, &base)?;
+        let said = self.beside(by, record, &command, guest_git::DIFF_CAP + 1).await?;
+        if !said.exit.success() {
+            let why = outcome::excerpt(&String::from_utf8_lossy(&said.stderr));
+            return Err(none(&format!("the diff could not be made: {why}")));
+        }
+        Ok(steps::diff_of(&said, base, BranchName::of(run)))
+    }
+}
+
+/// The bytes of the first entry of a tar stream, if that is a regular file and whole.
+fn first_file(tar: &[u8]) -> Option<Bytes> {
+    let mut archive = tar::Archive::new(tar);
+    let mut entry = archive.entries().ok()?.next()?.ok()?;
+    if !entry.header().entry_type().is_file() {
+        return None;
+    }
+    let size = usize::try_from(entry.size()).ok()?;
+    let mut bytes = Vec::with_capacity(size.min(FILE_CAP));
+    entry.read_to_end(&mut bytes).ok()?;
+    (bytes.len() == size).then(|| bytes.into())
+}
+
+/// A tar stream with one file, in three parts so that the file itself is not copied.
+fn tar_of(name: &UploadName, bytes: &Bytes, modified: i64) -> Result<[Bytes; 3], Denial> {
+    let mut header = tar::Header::new_ustar();
+    header
+        .set_path(name.as_str())
+        .map_err(|error| Denial::new(DenialCode::InvalidName, format!("the upload's name: {error}")))?;
+    header.set_size(bytes.len() as u64);
+    header.set_mode(0o644);
+    header.set_mtime(u64::try_from(modified).unwrap_or(0));
+    header.set_entry_type(tar::EntryType::Regular);
+    header.set_cksum();
+    let padding = bytes.len().next_multiple_of(512) - bytes.len() + 1024;
+    Ok([Bytes::copy_from_slice(header.as_bytes()), bytes.clone(), vec![0; padding].into()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_packed_is_unpacked() {
+        for size in [0, 1, 511, 512, 513, 5000] {
+            let bytes = Bytes::from(vec![7; size]);
+            let parts = tar_of(&"a.txt".parse().unwrap(), &bytes, 1).unwrap();
+            let tar = parts.concat();
+            assert_eq!(tar.len() % 512, 0);
+            assert_eq!(first_file(&tar).unwrap(), bytes);
+        }
+    }
+
+    #[test]
+    fn a_tar_that_is_cut_off_or_no_file_gives_nothing() {
+        let parts = tar_of(&"a.txt".parse().unwrap(), &Bytes::from(vec![7; 5000]), 1).unwrap();
+        assert_eq!(first_file(&parts.concat()[..3000]), None);
+        assert_eq!(first_file(&[]), None);
+        let mut header = tar::Header::new_ustar();
+        header.set_entry_type(tar::EntryType::Directory);
+        header.set_size(0);
+        header.set_cksum();
+        assert_eq!(first_file(&[header.as_bytes().as_slice(), &[0; 1024]].concat()), None);
+    }
+}
