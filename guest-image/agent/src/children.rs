@@ -7,7 +7,7 @@
 
 use crate::sys;
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, PidfdFlags, WaitOptions, WaitStatus, pidfd_open, waitpid};
+use rustix::process::{Pid, PidfdFlags, WaitOptions, WaitStatus, pidfd_open, wait, waitpid};
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -70,7 +70,7 @@ impl Children {
         let Self::Init(registry) = self else { return Ok(()) };
         let mut ended = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::child())?;
         loop {
-            while let Ok(Some((pid, status))) = waitpid(None, WaitOptions::NOHANG) {
+            while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
                 let known =
                     registry.lock().unwrap_or_else(PoisonError::into_inner).0.remove(&pid.as_raw_nonzero().get());
                 if let Some(tell) = known {
