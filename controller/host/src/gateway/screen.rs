@@ -7,9 +7,9 @@ use super::cable::MAX_FRAME;
 use lazaret_api::guest::net;
 use smoltcp::wire::{
     ArpPacket, EthernetFrame, EthernetProtocol, Icmpv4Message, Icmpv4Packet, IpProtocol,
-    Ipv4Packet, Ipv6Packet, TcpPacket, UdpPacket,
+    Ipv4Packet, TcpPacket, UdpPacket,
 };
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
 /// The port of the DNS server.
 pub(super) const DNS_PORT: u16 = 53;
@@ -78,14 +78,16 @@ pub(super) fn look(frame: &[u8]) -> Seen {
         EthernetProtocol::Arp => look_at_arp(ethernet.payload()),
         EthernetProtocol::Ipv4 => look_at_ipv4(ethernet.payload()),
         EthernetProtocol::Ipv6 => {
-            let destination = Ipv6Packet::new_checked(ethernet.payload())
-                .map(|packet| packet.dst_addr().to_string());
-            refuse(
-                "ipv6",
-                destination.unwrap_or_else(|_| "-".to_owned()),
-                None,
-                "there is no IPv6 on this link",
-            )
+            // The destination is all that matters of it, and where it is in the header.
+            let octets = ethernet
+                .payload()
+                .get(24..40)
+                .and_then(<[u8]>::first_chunk::<16>);
+            let destination = octets.map_or_else(
+                || "-".to_owned(),
+                |octets| Ipv6Addr::from(*octets).to_string(),
+            );
+            refuse("ipv6", destination, None, "there is no IPv6 on this link")
         }
         EthernetProtocol::Unknown(_) => junk("the frame is neither ARP nor IPv4"),
     }
