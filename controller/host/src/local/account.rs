@@ -3,6 +3,12 @@
 use super::LocalError;
 use super::tool::{GETENT, USERADD, USERMOD};
 use std::path::Path;
+use std::time::Duration;
+
+/// The user database is locked while any other program changes it; it is tried so often again.
+const LOCK_TRIES: u32 = 40;
+/// After so long each time.
+const LOCK_PAUSE: Duration = Duration::from_millis(250);
 
 /// An account of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,12 +58,18 @@ pub(super) async fn ensure(name: &str) -> Result<Account, LocalError> {
 /// A password that is `*` matches nothing, yet the account is not locked: sshd lets no locked
 /// account in, not even with a key. Its shell only ever starts the forced command.
 async fn make(name: &str) -> Result<(), LocalError> {
-    let made = USERADD
-        .ask([
-            "--system", "--user-group", "--no-create-home", "--home-dir", "/", "--shell", "/bin/sh", "--password", "*",
-            "--comment", "Lazaret host", name,
-        ])
-        .await?;
+    let args = [
+        "--system", "--user-group", "--no-create-home", "--home-dir", "/", "--shell", "/bin/sh", "--password", "*",
+        "--comment", "Lazaret host", name,
+    ];
+    let mut made = USERADD.ask(args).await?;
+    for _ in 0..LOCK_TRIES {
+        if !made.stderr.contains("cannot lock") {
+            break;
+        }
+        tokio::time::sleep(LOCK_PAUSE).await;
+        made = USERADD.ask(args).await?;
+    }
     // Someone else may have made it meanwhile; the look-up that follows decides.
     if made.success || made.stderr.contains("already exists") {
         Ok(())

@@ -78,7 +78,7 @@ impl Place {
             self.state().display(),
             client.line
         );
-        write(&self.authorized_keys(), line.as_bytes(), 0o644)
+        write_file(&self.authorized_keys(), line.as_bytes(), 0o644)
     }
 
     /// Writes the host's settings.
@@ -90,7 +90,7 @@ impl Place {
     ) -> Result<(), LocalError> {
         settings.entry("cgroup").or_insert_with(|| cgroup.name().into());
         let path = self.state().join(crate::config::FILE);
-        write(&path, settings.to_string().as_bytes(), 0o600)?;
+        write_file(&path, settings.to_string().as_bytes(), 0o600)?;
         chown(&path, Some(account.uid), Some(account.gid)).map_err(LocalError::io("hand over the host's settings"))
     }
 }
@@ -129,7 +129,7 @@ fn directory(path: &Path, mode: u32) -> Result<(), LocalError> {
 }
 
 /// Writes a file anew and puts it in its place at once.
-fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), LocalError> {
+pub(super) fn write_file(path: &Path, bytes: &[u8], mode: u32) -> Result<(), LocalError> {
     let doing = format!("write {}", path.display());
     let fresh = path.with_extension("new");
     let put = || {
@@ -140,8 +140,6 @@ fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), LocalError> {
     };
     put().map_err(LocalError::io(doing))
 }
-
-pub(super) use write as write_file;
 
 /// Copies the program where the account can run it, unless the same bytes are there.
 fn install(program: &Path, to: &Path) -> Result<(), LocalError> {
