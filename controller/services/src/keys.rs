@@ -5,8 +5,9 @@
 //! was revoked or has expired stops working with the next request: nothing is cached.
 
 use crate::Principal;
-use crate::core::Core;
-use crate::ports::store::KeyRecord;
+use crate::ports::clock::Clock;
+use crate::ports::random::Random;
+use crate::ports::store::{KeyRecord, Store};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use lazaret_api::public::{CreateKey, Key, KeyList, NewKey, Scope};
@@ -65,12 +66,21 @@ fn view(record: KeyRecord) -> Key {
 /// API keys.
 #[derive(Clone)]
 pub struct Keys {
-    pub(crate) core: Arc<Core>,
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
 }
 
 impl Keys {
+    /// The keys of a store. They need nothing else of the controller, so the first key can be made
+    /// before there is one.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, random: Arc<dyn Random>) -> Self {
+        Self { store, clock, random }
+    }
+
     fn good_now(&self, key: &KeyRecord) -> bool {
-        key.revoked_at.is_none() && key.expires_at.is_none_or(|at| at > self.core.now())
+        key.revoked_at.is_none() && key.expires_at.is_none_or(|at| at > self.clock.now())
     }
 
     /// Whose token this is.
@@ -81,7 +91,7 @@ impl Keys {
     pub async fn authenticate(&self, token: &str) -> Result<Principal, Denial> {
         let refuse = || Denial::new(DenialCode::Unauthenticated, "a valid API key is needed: Authorization: Bearer lzr_…");
         let id = named(token).ok_or_else(refuse)?;
-        let key = self.core.ports.store.key(&id).await?.ok_or_else(refuse)?;
+        let key = self.store.key(&id).await?.ok_or_else(refuse)?;
         let same: bool = hash(token).ct_eq(&key.hash).into();
         if same && self.good_now(&key) {
             Ok(Principal { key: key.id, scope: key.scope })
@@ -101,16 +111,16 @@ impl Keys {
             let why = format!("a key's name has at most {NAME_CHARS} characters and no control characters");
             return Err(Denial::new(DenialCode::InvalidName, why).at("name"));
         }
-        let now = self.core.now();
+        let now = self.clock.now();
         let expires_at = match request.expires {
             None => None,
             Some(span) => Some(now.checked_add(span.duration()).map_err(|_| {
                 Denial::new(DenialCode::InvalidDuration, "a key cannot live that long").at("expires")
             })?),
         };
-        let id = KeyId::make(now, self.core.ports.random.bits());
+        let id = KeyId::make(now, self.random.bits());
         let mut random = [0; 32];
-        self.core.ports.random.fill(&mut random);
+        self.random.fill(&mut random);
         let token = Secret::token(&id, &random).reveal();
         let record = KeyRecord {
             id,
@@ -121,7 +131,7 @@ impl Keys {
             expires_at,
             revoked_at: None,
         };
-        self.core.ports.store.add_key(&record).await?;
+        self.store.add_key(&record).await?;
         tracing::info!(key = %record.id, scope = ?record.scope, by = %by.key, "API key made");
         Ok(NewKey { key: view(record), token })
     }
@@ -132,7 +142,7 @@ impl Keys {
     /// `scope_too_narrow`, `store_failed`.
     pub async fn list(&self, by: &Principal) -> Result<KeyList, Denial> {
         by.require(Scope::Admin)?;
-        let keys = self.core.ports.store.keys().await?;
+        let keys = self.store.keys().await?;
         Ok(KeyList { keys: keys.into_iter().map(view).collect() })
     }
 
@@ -142,7 +152,7 @@ impl Keys {
     /// `key_not_found`, `scope_too_narrow`, `store_failed`.
     pub async fn revoke(&self, by: &Principal, id: &KeyId) -> Result<Key, Denial> {
         by.require(Scope::Admin)?;
-        let revoked = self.core.ports.store.revoke_key(id, self.core.now()).await?;
+        let revoked = self.store.revoke_key(id, self.clock.now()).await?;
         let key = revoked.ok_or_else(|| Denial::new(DenialCode::KeyNotFound, format!("there is no key {id}")))?;
         tracing::info!(key = %key.id, by = %by.key, "API key revoked");
         Ok(view(key))
@@ -153,7 +163,7 @@ impl Keys {
     /// # Errors
     /// `store_failed`.
     pub async fn any_active(&self) -> Result<bool, Denial> {
-        Ok(self.core.ports.store.keys().await?.iter().any(|key| self.good_now(key)))
+        Ok(self.store.keys().await?.iter().any(|key| self.good_now(key)))
     }
 }
 
