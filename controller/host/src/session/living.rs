@@ -1,0 +1,102 @@
+//! Sandboxes as they are: from their shim while it lives, else from what it wrote down.
+
+use crate::process::Identity;
+use crate::shim::{RECORD, SHIM, STATUS};
+use crate::state::{Record, SandboxDir, State};
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
+use lazaret_api::host::{End, Sandbox};
+use lazaret_domain::sandbox::{EndCause, SandboxState};
+use lazaret_domain::{Denial, DenialCode, SandboxId};
+use std::time::Duration;
+
+/// How long a shim that answers no more may take to be gone.
+const PASSING: Duration = Duration::from_secs(5);
+/// The longest answer about a sandbox.
+const STATUS_SIZE: usize = 1 << 20;
+
+/// A sandbox that is not here.
+pub(super) fn not_found(id: &SandboxId) -> Denial {
+    Denial::new(DenialCode::SandboxNotFound, format!("no sandbox {id} on this host"))
+}
+
+/// Whether the sandbox's shim lives.
+pub(super) fn shim(dir: &SandboxDir) -> Option<Identity> {
+    dir.read::<Identity>(SHIM).filter(Identity::is_alive)
+}
+
+/// Passes a request on to the sandbox's shim. Nothing if there is no shim that could answer; it is
+/// dead then, not only slow.
+pub(super) async fn ask_shim(state: &State, id: &SandboxId, request: Request) -> Option<Response> {
+    let dir = state.sandbox(id);
+    let shim = shim(&dir)?;
+    let answer = match crate::pipe::ask_socket(&dir.shim_socket()).await {
+        Ok(mut sender) => sender.send_request(addressed(request)).await.ok(),
+        Err(_) => None,
+    };
+    match answer {
+        Some(answer) => Some(answer.map(Body::new).into_response()),
+        None if shim.ended_within(PASSING).await => None,
+        None => {
+            let denial = Denial::new(DenialCode::HostBusy, "the sandbox's shim does not answer").retry_after(1);
+            Some(crate::wire::Refused(denial).into_response())
+        }
+    }
+}
+
+/// The same request with an authority, which a client has to name.
+fn addressed(request: Request) -> Request {
+    let (mut parts, body) = request.into_parts();
+    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    if let Ok(uri) = format!("http://shim{path}").parse() {
+        parts.uri = uri;
+    }
+    parts.version = http::Version::HTTP_2;
+    Request::from_parts(parts, body)
+}
+
+/// A sandbox as it is now.
+pub(super) async fn look(state: &State, id: &SandboxId) -> Result<Sandbox, Denial> {
+    let request = Request::get(format!("/v1/sandboxes/{id}"))
+        .body(Body::empty())
+        .map_err(|error| crate::state::internal("ask a shim", &error))?;
+    if let Some(answer) = ask_shim(state, id, request).await {
+        let bytes = crate::wire::read_bytes(answer.into_body(), STATUS_SIZE).await?;
+        return serde_json::from_slice(&bytes).map_err(|error| crate::state::internal("read a shim's answer", &error));
+    }
+    let dir = state.sandbox(id);
+    if dir.read::<Identity>(SHIM).is_none() && dir.exists() {
+        // Either it is being made at this moment, or its maker died; the lock tells.
+        drop(state.lock().await?);
+        if shim(&dir).is_some() {
+            return Box::pin(look(state, id)).await;
+        }
+    }
+    dead(&dir).ok_or_else(|| not_found(id))
+}
+
+/// A sandbox without a shim, from what was written down. One that had not ended by then ended with
+/// its shim, and that is written down now.
+pub(super) fn dead(dir: &SandboxDir) -> Option<Sandbox> {
+    let known = dir.read::<Sandbox>(STATUS);
+    let mut sandbox = match known {
+        Some(sandbox) => sandbox,
+        None => crate::shim::newborn(&dir.read::<Record>(RECORD)?),
+    };
+    if sandbox.state != SandboxState::Gone {
+        let restarted = dir.read::<Identity>(SHIM).is_some_and(|shim| !shim.is_of_this_boot());
+        let (cause, detail) = if restarted {
+            (EndCause::HostRestarted, "the host has restarted since")
+        } else {
+            (EndCause::ShimDied, "the shim was killed, and QEMU with it")
+        };
+        sandbox.state = SandboxState::Gone;
+        sandbox.end = Some(End { cause, detail: detail.into(), at: Timestamp::now() });
+        if let Err(error) = dir.write(STATUS, &sandbox) {
+            tracing::warn!(%error, "the end of a sandbox could not be written down");
+        }
+    }
+    Some(sandbox)
+}

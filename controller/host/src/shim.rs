@@ -1,0 +1,142 @@
+//! The shim: one process that owns one sandbox.
+//!
+//! ```text
+//!            ┌────────────── shim ──────────────┐
+//!  session ──┤ api ──asks──► driver ── owns ──► │ QEMU
+//!            │  │              │   console      │
+//!            │  ├──► execs ──► guest (control) ─┼─► guest agent
+//!            │  └──► egress ◄─ gateway ─────────┼─► network card
+//!            └───────────────────────────────────┘
+//! ```
+//!
+//! One task, the [`driver`], changes the sandbox; everybody else asks it or watches what it
+//! published. The shim is started by a session and outlives it. It ends when its sandbox has:
+//! status, console, egress records and command output then lie in the sandbox's directory until the
+//! sandbox is destroyed. Killed, it takes QEMU along, because QEMU dies with the thread that
+//! started it.
+
+mod api;
+mod driver;
+mod execs;
+mod guest;
+mod recording;
+
+pub(crate) use api::{After, Reading, read_frames};
+pub(crate) use driver::newborn;
+pub(crate) use execs::{NOTE, Note};
+pub(crate) use recording::{Recording, exit_frame};
+
+use crate::process::Identity;
+use crate::state::{Record, SandboxDir, State};
+use crate::vmm::Console;
+use anyhow::Context;
+use driver::{Asks, Driver};
+use lazaret_api::host::Sandbox;
+use lazaret_domain::SandboxId;
+use lazaret_domain::sandbox::SandboxState;
+use std::time::Duration;
+use tokio::net::UnixListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// The files of a sandbox that shims write and sessions read.
+pub(crate) const RECORD: &str = "record.json";
+pub(crate) const SHIM: &str = "shim.json";
+pub(crate) const VMM: &str = "vmm.json";
+pub(crate) const STATUS: &str = "status.json";
+pub(crate) const CONSOLE: &str = "console.txt";
+pub(crate) const EGRESS: &str = "egress.json";
+pub(crate) const EXECS: &str = "execs";
+
+/// How long answers in flight may take once the sandbox has ended.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// Owns a sandbox from its making to its end.
+///
+/// # Errors
+/// If its directory is not as a session makes it. What happens to the sandbox is no error.
+pub async fn run(state: State, id: SandboxId) -> anyhow::Result<()> {
+    // A session of its own, so that no signal to the starter's group arrives here.
+    let _ = rustix::process::setsid();
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    let dir = state.sandbox(&id);
+    let record: Record = dir.read(RECORD).context("the sandbox has no record")?;
+    crate::state::private_dir(&dir.join(EXECS)).context("make the directory of commands")?;
+    dir.write(SHIM, &Identity::own()?).context("write who the shim is")?;
+
+    let (published, status) = watch::channel(newborn(&record));
+    dir.write(STATUS, &*status.borrow()).context("write the status")?;
+    let console = Console::new(state.config().console_budget.bytes(), state.config().console_window.duration());
+    let execs = execs::Execs::new(dir.join(EXECS));
+    let egress = crate::gateway::EgressLog::default();
+    let (asks, asked) = Asks::channel();
+    let (guest, guest_seen) = watch::channel(None);
+    let api = api::Shim {
+        id: id.clone(),
+        dir: dir.clone(),
+        status: status.clone(),
+        guest: guest_seen,
+        console: console.clone(),
+        execs: execs.clone(),
+        egress: egress.clone(),
+        asks,
+    };
+    let listener = UnixListener::bind(dir.shim_socket()).context("listen on the shim's socket")?;
+    let (closing, connections) = (CancellationToken::new(), TaskTracker::new());
+    let server = tokio::spawn(accept(listener, api.router(), closing.clone(), connections.clone()));
+
+    let driver = Driver { state, dir: dir.clone(), record, published, console: console.clone(), guest, egress: egress.clone() };
+    let gone = driver.run(asked).await;
+    execs.end_all().await;
+    keep(&dir, &gone.sandbox, &console, &egress);
+    gone.announce();
+
+    closing.cancel();
+    let _ = server.await;
+    connections.close();
+    let _ = tokio::time::timeout(FAREWELL, connections.wait()).await;
+    Ok(())
+}
+
+/// Leaves behind what is asked for after the end.
+fn keep(dir: &SandboxDir, sandbox: &Sandbox, console: &Console, egress: &crate::gateway::EgressLog) {
+    let kept = crate::state::replace(&dir.join(CONSOLE), console.text().as_bytes())
+        .and_then(|()| dir.write(EGRESS, &egress.after(0)))
+        .and_then(|()| dir.write(STATUS, sandbox));
+    if let Err(error) = kept {
+        tracing::error!(%error, "the end of the sandbox could not be written down");
+    }
+    for leftover in [dir.shim_socket(), dir.join("disk.qcow2"), dir.join(VMM)] {
+        let _ = std::fs::remove_file(leftover);
+    }
+}
+
+async fn accept(listener: UnixListener, router: axum::Router, closing: CancellationToken, connections: TaskTracker) {
+    loop {
+        let accepted = tokio::select! {
+            () = closing.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let serve = crate::pipe::serve(stream, router.clone());
+                connections.spawn(async move {
+                    if let Err(error) = serve.await {
+                        tracing::debug!(%error, "a session's connection ended");
+                    }
+                });
+            }
+            Err(error) => {
+                // Out of descriptors, most likely: others will be closed.
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+/// Whether a sandbox is on its way up.
+pub(crate) fn is_forking(sandbox: &Sandbox) -> bool {
+    sandbox.state == SandboxState::Forking
+}

@@ -1,0 +1,217 @@
+//! What a shim answers: the part of the host API that is about its sandbox.
+
+use super::driver::Asks;
+use super::execs::Execs;
+use super::guest::Guest;
+use super::recording::Recording;
+use crate::gateway::EgressLog;
+use crate::state::SandboxDir;
+use crate::vmm::Console;
+use crate::wire::{Answer, fence, json, known_protocol, read};
+use axum::body::Body;
+use axum::extract::{Path, Query, Request, State};
+use axum::response::IntoResponse;
+use axum::routing::{get, put};
+use bytes::Bytes;
+use futures::Stream;
+use http::{HeaderMap, Method, StatusCode};
+use lazaret_api::host::{ExecRequest, Sandbox};
+use lazaret_domain::sandbox::SandboxState;
+use lazaret_domain::{Denial, DenialCode, ExecId, GuestPath, SandboxId};
+use serde::Deserialize;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// The longest wait for a sandbox to settle.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// The largest exec request: its specification, its input in base64 and some room.
+const REQUEST: usize = 4 << 20;
+
+/// What the handlers need. Nothing in here changes the sandbox.
+#[derive(Clone)]
+pub(crate) struct Shim {
+    pub id: SandboxId,
+    pub dir: SandboxDir,
+    pub status: watch::Receiver<Sandbox>,
+    pub guest: watch::Receiver<Option<Guest>>,
+    pub console: Console,
+    pub execs: Execs,
+    pub egress: EgressLog,
+    pub asks: Asks,
+}
+
+impl Shim {
+    /// The routes below this sandbox's own path; everything else is not here.
+    pub(crate) fn router(self) -> axum::Router {
+        let routes = axum::Router::new()
+            .route("/", get(inspect).delete(destroy))
+            .route("/execs/{exec}", put(start_exec).get(show_exec).delete(cancel_exec))
+            .route("/execs/{exec}/output", get(output))
+            .route("/list", get(to_guest))
+            .route("/files", get(to_guest).put(to_guest))
+            .route("/console", get(console))
+            .route("/egress", get(egress));
+        let own = format!("/v1/sandboxes/{}", self.id);
+        axum::Router::new().nest(&own, routes).with_state(Arc::new(self))
+    }
+
+    /// The guest, if the sandbox is ready.
+    fn ready_guest(&self) -> Result<Guest, Denial> {
+        if let Some(guest) = self.guest.borrow().clone() {
+            return Ok(guest);
+        }
+        Err(match self.status.borrow().state {
+            SandboxState::Gone => Denial::new(DenialCode::SandboxGone, "the sandbox is gone"),
+            _ => Denial::new(DenialCode::SandboxNotReady, "the sandbox is not ready").retry_after(1),
+        })
+    }
+}
+
+type Owner = State<Arc<Shim>>;
+
+/// How an inspection may wait.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wait {
+    until: Option<Until>,
+    #[serde(default)]
+    wait_ms: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Until {
+    Settled,
+}
+
+fn query<T>(parsed: Result<Query<T>, axum::extract::rejection::QueryRejection>) -> Result<T, Denial> {
+    parsed.map(|Query(query)| query).map_err(|error| Denial::new(DenialCode::InvalidRequest, error.body_text()))
+}
+
+fn exec_id(text: &str) -> Result<ExecId, Denial> {
+    text.parse()
+}
+
+async fn inspect(
+    State(shim): Owner,
+    headers: HeaderMap,
+    wait: Result<Query<Wait>, axum::extract::rejection::QueryRejection>,
+) -> Answer {
+    known_protocol(&headers)?;
+    let wait = query(wait)?;
+    let mut status = shim.status.clone();
+    if let Some(Until::Settled) = wait.until {
+        let limit = Duration::from_millis(wait.wait_ms).min(LONGEST_WAIT);
+        let _ = tokio::time::timeout(limit, status.wait_for(|sandbox| !super::is_forking(sandbox))).await;
+    }
+    let sandbox = status.borrow().clone();
+    json(&sandbox)
+}
+
+async fn destroy(State(shim): Owner, headers: HeaderMap) -> Answer {
+    shim.dir.pass_fence(fence(&headers)?)?;
+    let mut status = shim.status.clone();
+    shim.asks.end();
+    let _ = status.wait_for(|sandbox| sandbox.state == SandboxState::Gone).await;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+async fn start_exec(State(shim): Owner, Path(exec): Path<String>, headers: HeaderMap, body: Body) -> Answer {
+    let exec = exec_id(&exec)?;
+    shim.dir.pass_fence(fence(&headers)?)?;
+    let request: ExecRequest = read(body, REQUEST).await?;
+    json(&shim.execs.start(&exec, request, shim.ready_guest()?)?)
+}
+
+async fn show_exec(State(shim): Owner, Path(exec): Path<String>) -> Answer {
+    json(&shim.execs.show(&exec_id(&exec)?)?)
+}
+
+async fn cancel_exec(State(shim): Owner, Path(exec): Path<String>, headers: HeaderMap) -> Answer {
+    shim.dir.pass_fence(fence(&headers)?)?;
+    shim.execs.cancel(&exec_id(&exec)?)?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Where output is read from.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Reading {
+    /// The offset of the first byte.
+    pub offset: u64,
+    /// Whether to wait for more until the command ends.
+    pub follow: bool,
+}
+
+async fn output(
+    State(shim): Owner,
+    Path(exec): Path<String>,
+    from: Result<Query<Reading>, axum::extract::rejection::QueryRejection>,
+) -> Answer {
+    let from = query(from)?;
+    let recording = shim.execs.recording(&exec_id(&exec)?)?;
+    Ok(Body::from_stream(read_frames(recording, from)).into_response())
+}
+
+/// Output as a stream that ends with what there is, or, followed, after the exit frame.
+pub(crate) fn read_frames(recording: Arc<Recording>, from: Reading) -> impl Stream<Item = std::io::Result<Bytes>> + Send {
+    let progress = recording.progress();
+    futures::stream::try_unfold((recording, progress, from.offset), move |(recording, mut progress, offset)| async move {
+        loop {
+            let seen = *progress.borrow_and_update();
+            if let Some((bytes, next)) = recording.read_at(offset, seen.len).await? {
+                return Ok(Some((bytes, (recording, progress, next))));
+            }
+            if seen.finished || !from.follow || progress.changed().await.is_err() {
+                return Ok(None);
+            }
+        }
+    })
+}
+
+/// The query of the file calls, checked here although the guest checks it too.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Files {
+    #[serde(default)]
+    #[expect(dead_code, reason = "parsing it is the check; the query is passed on as it came")]
+    path: GuestPath,
+    #[serde(default)]
+    #[expect(dead_code, reason = "as above")]
+    area: Option<Area>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Area {
+    Workspace,
+    Uploads,
+}
+
+async fn to_guest(State(shim): Owner, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    query(Query::<Files>::try_from_uri(&parts.uri))?;
+    if parts.method != Method::GET {
+        shim.dir.pass_fence(fence(&parts.headers)?)?;
+    }
+    let rest = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    let response = shim.ready_guest()?.send(parts.method, &format!("/v1{rest}"), body).await?;
+    Ok(response.map(Body::new).into_response())
+}
+
+async fn console(State(shim): Owner) -> Answer {
+    Ok(shim.console.text().into_response())
+}
+
+/// After which record.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct After {
+    /// The number of the last one that is known.
+    pub after: u64,
+}
+
+async fn egress(State(shim): Owner, after: Result<Query<After>, axum::extract::rejection::QueryRejection>) -> Answer {
+    json(&shim.egress.after(query(after)?.after))
+}

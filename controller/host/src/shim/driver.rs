@@ -1,0 +1,351 @@
+//! The one task that changes a sandbox.
+//!
+//! ```text
+//!   choose accelerator · make disk ─► boot (a few tries) ─► adopt ─► ready ─► watch ─► end
+//! ```
+//!
+//! At every point the sandbox may be asked to end, reach its longest duration, or lose QEMU; each
+//! way leads through the same end, which leaves no process, socket or disk.
+
+use super::guest::Guest;
+use super::{STATUS, VMM};
+use crate::gateway::{self, EgressLog, GatewayConfig};
+use crate::image;
+use crate::state::{Record, SandboxDir, State};
+use crate::vmm::{self, Cage, Console, Machine, Vmm};
+use jiff::Timestamp;
+use lazaret_api::host::{Accel, AccelChoice, BootStages, Confinement, End, Sandbox};
+use lazaret_domain::sandbox::{EndCause, SandboxEvent, SandboxState};
+use lazaret_domain::{Denial, DenialCode};
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// How long QEMU may take to end after its guest is seen to be over.
+const LAST_BREATH: Duration = Duration::from_secs(5);
+/// Console lines that go into an explanation.
+const LAST_LINES: usize = 12;
+
+/// Where requests to end the sandbox are made.
+#[derive(Clone)]
+pub(crate) struct Asks(mpsc::Sender<()>);
+
+impl Asks {
+    pub(crate) fn channel() -> (Self, mpsc::Receiver<()>) {
+        let (sender, receiver) = mpsc::channel(1);
+        (Self(sender), receiver)
+    }
+
+    /// Asks for the end. One ask that waits is as good as many.
+    pub(crate) fn end(&self) {
+        let _ = self.0.try_send(());
+    }
+}
+
+/// A sandbox that has just been asked for.
+pub(crate) fn newborn(record: &Record) -> Sandbox {
+    let cap = i64::try_from(record.spec.max_duration.duration().as_millis()).unwrap_or(i64::MAX);
+    Sandbox {
+        id: record.id.clone(),
+        spec: record.spec.clone(),
+        state: SandboxState::Forking,
+        end: None,
+        created_at: record.created_at,
+        deadline: record.created_at.saturating_add(jiff::SignedDuration::from_millis(cap)).unwrap_or(Timestamp::MAX),
+        accel: None,
+        boot_id: None,
+        kernel: None,
+        stages: BootStages::default(),
+        confinement: Confinement::default(),
+    }
+}
+
+/// A cause with its detail.
+struct Over {
+    cause: EndCause,
+    detail: String,
+}
+
+impl Over {
+    fn new(cause: EndCause, detail: impl Into<String>) -> Self {
+        Self { cause, detail: detail.into() }
+    }
+}
+
+/// A sandbox that has ended and whose end is not known outside yet.
+pub(crate) struct Gone {
+    pub sandbox: Sandbox,
+    published: watch::Sender<Sandbox>,
+}
+
+impl Gone {
+    /// Lets everybody know.
+    pub(crate) fn announce(self) {
+        self.published.send_replace(self.sandbox);
+    }
+}
+
+/// What the driver works with.
+pub(crate) struct Driver {
+    pub state: State,
+    pub dir: SandboxDir,
+    pub record: Record,
+    pub published: watch::Sender<Sandbox>,
+    pub console: Console,
+    pub guest: watch::Sender<Option<Guest>>,
+    pub egress: EgressLog,
+}
+
+/// What runs for a booted guest.
+struct Life {
+    vmm: Vmm,
+    reading: JoinHandle<()>,
+    gateway: JoinHandle<()>,
+    stop: CancellationToken,
+}
+
+impl Life {
+    /// Ends all of it.
+    async fn end(self) {
+        self.stop.cancel();
+        self.vmm.end().await;
+        let _ = self.gateway.await;
+        let _ = self.reading.await;
+    }
+}
+
+impl Driver {
+    /// Leads the sandbox through its life.
+    pub(crate) async fn run(self, mut asked: mpsc::Receiver<()>) -> Gone {
+        // The monotonic clock: setting the wall clock neither shortens nor stretches a sandbox.
+        let cap = tokio::time::sleep(self.record.spec.max_duration.duration());
+        let mut life = None;
+        let over = tokio::select! {
+            biased;
+            _ = asked.recv() => Over::new(EndCause::Teardown, ""),
+            () = cap => Over::new(EndCause::RunCap, format!("after {}", self.record.spec.max_duration)),
+            () = terminated() => Over::new(EndCause::ShimDied, "the shim was told to stop"),
+            over = self.live(&mut life) => over,
+        };
+        self.guest.send_replace(None);
+        if let Some(life) = life {
+            life.end().await;
+        }
+        let mut sandbox = self.published.borrow().clone();
+        sandbox.state = SandboxState::Gone;
+        sandbox.end = Some(End { cause: over.cause, detail: over.detail, at: Timestamp::now() });
+        tracing::info!(sandbox = %sandbox.id, cause = over.cause.code(), "the sandbox has ended");
+        Gone { sandbox, published: self.published }
+    }
+
+    /// Boots and watches until something ends it. What runs is in `life` at every point at which
+    /// this can be dropped.
+    async fn live(&self, life: &mut Option<Life>) -> Over {
+        let asked_at = Instant::now();
+        let machine = match self.prepare().await {
+            Ok(machine) => machine,
+            Err(denial) => return Over::new(EndCause::SetupFailed, denial.to_string()),
+        };
+        let tries = self.record.spec.boot_tries.max(1);
+        let mut why = Over::new(EndCause::BootFailed, "");
+        for attempt in 1..=tries {
+            self.change(|sandbox| sandbox.stages = BootStages { tries: attempt, ..BootStages::default() });
+            let boot = self.boot(&machine, life, asked_at);
+            let deadline = self.record.spec.boot_deadline;
+            let failure = match tokio::time::timeout(deadline.duration(), boot).await {
+                Ok(Ok(guest)) => {
+                    self.guest.send_replace(Some(guest.clone()));
+                    return match life {
+                        Some(life) => self.watch(life, &guest).await,
+                        None => Over::new(EndCause::VmmDied, "QEMU is gone"),
+                    };
+                }
+                Ok(Err(denial)) => denial.to_string(),
+                Err(_) => format!("it was not ready after {deadline}"),
+            };
+            let panicked = self.console.seen().borrow().panicked;
+            if let Some(failed) = life.take() {
+                failed.end().await;
+            }
+            let lines = self.console.last_lines(LAST_LINES);
+            tracing::warn!(attempt, failure, "a boot failed");
+            let cause = if panicked { EndCause::GuestPanic } else { EndCause::BootFailed };
+            why = Over::new(cause, format!("try {attempt} of {tries}: {failure}\n{lines}"));
+        }
+        why
+    }
+
+    /// All that a boot needs and that is made once.
+    async fn prepare(&self) -> Result<Machine, Denial> {
+        let spec = &self.record.spec;
+        let accel = match spec.accel {
+            // Booting is the proof, and what was asked for is what is used.
+            AccelChoice::Tcg => Accel::Tcg,
+            choice => crate::probe::resolve(&self.state, choice).await?,
+        };
+        self.change(|sandbox| sandbox.accel = Some(accel));
+        let (state, digest) = (self.state.clone(), spec.image.clone());
+        let image = tokio::task::spawn_blocking(move || image::verified(&state, &digest))
+            .await
+            .map_err(|error| crate::state::internal("verify the image", &error))??;
+        let disk = self.dir.join("disk.qcow2");
+        vmm::make_disk(&self.state.disks(), &disk, spec.disk).await?;
+        Ok(Machine {
+            qemu: self.state.config().qemu.clone(),
+            image,
+            accel,
+            memory: spec.memory,
+            cpus: spec.cpus,
+            disk: Some(disk),
+            probe: false,
+            kernel_args: self.state.config().kernel_args.clone(),
+        })
+    }
+
+    /// One try.
+    async fn boot(&self, machine: &Machine, life: &mut Option<Life>, asked_at: Instant) -> Result<Guest, Denial> {
+        self.console.start_over();
+        let config = self.state.config();
+        let cage = Cage::make(&config.cgroup, self.record.id.as_str(), machine.memory, machine.cpus);
+        let (vmm, lines) = vmm::start(machine, self.dir.path(), cage).await?;
+        self.dir.write(VMM, &vmm.identity).map_err(|error| crate::state::internal("write who QEMU is", &error))?;
+        self.change(|sandbox| {
+            sandbox.stages.vmm_ms = Some(millis(asked_at));
+            sandbox.confinement = vmm.confinement.clone();
+        });
+        let stop = CancellationToken::new();
+        let console = self.console.clone();
+        let reading = tokio::spawn(async move { console.read(lines.console).await });
+        let gateway = GatewayConfig {
+            sandbox: self.record.id.clone(),
+            policy: self.record.spec.egress.clone(),
+            uplink: self.state.uplink_socket(),
+        };
+        let gateway = gateway::serve(lines.cable, gateway, self.egress.clone(), stop.clone());
+        let gateway = tokio::spawn(async move {
+            // A sandbox without its gateway reaches nothing: that is the safe side.
+            let end = gateway.await;
+            tracing::info!(%end, "the gateway has ended");
+        });
+        let life = life.insert(Life { vmm, reading, gateway, stop });
+        tokio::select! {
+            guest = self.greet(lines.control, asked_at) => guest,
+            status = life.vmm.ended() => {
+                let words = life.vmm.complaint();
+                Err(Denial::new(DenialCode::BootFailed, format!("QEMU ended ({}) {}", vmm::describe(status), words.trim())))
+            }
+        }
+    }
+
+    /// Waits for the guest agent, and tells it who it is.
+    async fn greet(&self, control: tokio::net::UnixStream, asked_at: Instant) -> Result<Guest, Denial> {
+        let gone = |_| Denial::new(DenialCode::BootFailed, "the console was lost");
+        let mut seen = self.console.seen();
+        let flooded = || Denial::new(DenialCode::BootFailed, "the guest flooded its console");
+        if seen.wait_for(|seen| seen.up || seen.ready || seen.flooded).await.map_err(gone)?.flooded {
+            return Err(flooded());
+        }
+        self.change(|sandbox| sandbox.stages.kernel_ms = Some(millis(asked_at)));
+        if seen.wait_for(|seen| seen.ready || seen.flooded).await.map_err(gone)?.flooded {
+            return Err(flooded());
+        }
+        let guest = Guest::connect(control).await?;
+        guest.health().await?;
+        let adopted = guest.adopt(&self.record.id, &self.record.spec.git_base_url).await?;
+        self.change(|sandbox| {
+            sandbox.stages.agent_ms = Some(millis(asked_at));
+            sandbox.boot_id = Some(adopted.boot_id);
+            sandbox.kernel = Some(adopted.kernel);
+            match sandbox.state.after(SandboxEvent::Adopted) {
+                Ok(state) => sandbox.state = state,
+                Err(denial) => tracing::error!(%denial, "a sandbox was adopted twice"),
+            }
+        });
+        Ok(guest)
+    }
+
+    /// Watches a ready sandbox until it lines.
+    async fn watch(&self, life: &mut Life, guest: &Guest) -> Over {
+        let mut seen = self.console.seen();
+        tokio::select! {
+            status = life.vmm.ended() => self.explain(life, status).await,
+            seen = seen.wait_for(|seen| seen.panicked || seen.flooded) => {
+                let flooded = seen.is_ok_and(|seen| seen.flooded);
+                let cause = if flooded { EndCause::ConsoleFlood } else { EndCause::GuestPanic };
+                Over::new(cause, self.console.last_lines(LAST_LINES))
+            }
+            why = self.unhealthy(guest) => {
+                // If QEMU ended, that is why, and it says so in a moment.
+                match tokio::time::timeout(LAST_BREATH, life.vmm.ended()).await {
+                    Ok(status) => self.explain(life, status).await,
+                    Err(_) => Over::new(EndCause::GuestUnreachable, why),
+                }
+            }
+        }
+    }
+
+    /// Asks for health, seldom; returns when the guest does not answer any more.
+    async fn unhealthy(&self, guest: &Guest) -> String {
+        let config = self.state.config();
+        let asking = async {
+            loop {
+                tokio::time::sleep(config.health_every.duration()).await;
+                match tokio::time::timeout(config.health_deadline.duration(), guest.health()).await {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(denial)) => return denial.message,
+                    Err(_) => return format!("the guest agent did not answer for {}", config.health_deadline),
+                }
+            }
+        };
+        tokio::select! {
+            why = asking => why,
+            () = guest.lost() => "the connection to the guest agent was lost".to_owned(),
+        }
+    }
+
+    /// Why QEMU ended, after all its guest had said has been read.
+    async fn explain(&self, life: &Life, status: std::io::Result<std::process::ExitStatus>) -> Over {
+        let mut seen = self.console.seen();
+        let _ = tokio::time::timeout(LAST_BREATH, seen.wait_for(|seen| seen.closed || seen.flooded)).await;
+        let seen = *seen.borrow();
+        let cause = if seen.flooded {
+            EndCause::ConsoleFlood
+        } else if seen.panicked {
+            EndCause::GuestPanic
+        } else if status.as_ref().is_ok_and(std::process::ExitStatus::success) {
+            EndCause::GuestShutdown
+        } else {
+            EndCause::VmmDied
+        };
+        let words = [vmm::describe(status), life.vmm.complaint(), self.console.last_lines(LAST_LINES)];
+        Over::new(cause, words.join("\n").trim().to_owned())
+    }
+
+    /// Changes what is published, and writes it down for those who come after the shim.
+    fn change(&self, change: impl FnOnce(&mut Sandbox)) {
+        self.published.send_modify(change);
+        if let Err(error) = self.dir.write(STATUS, &*self.published.borrow()) {
+            tracing::error!(%error, "the status could not be written");
+        }
+    }
+}
+
+fn millis(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Returns when the process is asked to stop.
+async fn terminated() {
+    match signal(SignalKind::terminate()) {
+        Ok(mut signal) => {
+            signal.recv().await;
+        }
+        Err(error) => {
+            tracing::warn!(%error, "requests to stop cannot be heard");
+            std::future::pending::<()>().await;
+        }
+    }
+}

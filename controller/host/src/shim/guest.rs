@@ -1,0 +1,103 @@
+//! The guest agent as the shim sees it: HTTP/2 over the control port.
+//!
+//! Whatever comes back is the guest's word, and a guest may be hostile: answers are bounded in size,
+//! and nothing in them changes more than this sandbox.
+
+use crate::pipe::{Asker, ask_over};
+use crate::wire::{denial_of, read_bytes};
+use axum::body::Body;
+use base64::Engine as _;
+use http::{Method, Request, Response, Uri};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::SendRequest;
+use jiff::Timestamp;
+use lazaret_api::guest::{Adopt, Adopted, Health};
+use lazaret_api::{PROTOCOL, PROTOCOL_HEADER};
+use lazaret_domain::{Denial, DenialCode, SandboxId};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::future::Future;
+use tokio::net::UnixStream;
+use tokio_util::sync::CancellationToken;
+
+/// The longest answer that is read whole.
+const ANSWER: usize = 64 << 10;
+
+/// A connection to a guest agent. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Guest {
+    sender: SendRequest<Body>,
+    lost: CancellationToken,
+}
+
+impl Guest {
+    /// Speaks first on the control port.
+    pub(crate) async fn connect(port: UnixStream) -> Result<Self, Denial> {
+        let Asker { sender, driver } = ask_over(port).await.map_err(|error| unreachable(&error))?;
+        let lost = CancellationToken::new();
+        let loss = lost.clone();
+        tokio::spawn(async move {
+            let _ = driver.await;
+            loss.cancel();
+        });
+        Ok(Self { sender, lost })
+    }
+
+    /// Ends when the connection has ended.
+    pub(crate) fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.lost.clone().cancelled_owned()
+    }
+
+    /// Asks for its health.
+    pub(crate) async fn health(&self) -> Result<Health, Denial> {
+        self.value(Method::GET, "/v1/health", Body::empty()).await
+    }
+
+    /// Tells it who it is, with fresh randomness and the time.
+    pub(crate) async fn adopt(&self, sandbox: &SandboxId, git_base_url: &str) -> Result<Adopted, Denial> {
+        let entropy: [u8; 64] = rand::random();
+        let machine_id: u128 = rand::random();
+        let adopt = Adopt {
+            sandbox: sandbox.clone(),
+            wall_clock_ns: i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX),
+            entropy: base64::engine::general_purpose::STANDARD.encode(entropy),
+            machine_id: format!("{machine_id:032x}"),
+            git_base_url: git_base_url.to_owned(),
+        };
+        self.value(Method::POST, "/v1/adopt", json_body(&adopt)?).await
+    }
+
+    /// Sends a request as it is and gives back the answer as it comes.
+    pub(crate) async fn send(&self, method: Method, path_and_query: &str, body: Body) -> Result<Response<Incoming>, Denial> {
+        let uri: Uri = format!("http://guest{path_and_query}")
+            .parse()
+            .map_err(|_| Denial::new(DenialCode::InvalidRequest, "the path cannot be sent to the guest"))?;
+        let request = Request::builder()
+            .method(method)
+            .uri(uri)
+            .header(PROTOCOL_HEADER, PROTOCOL)
+            .body(body)
+            .map_err(|error| crate::state::internal("make a request to the guest", &error))?;
+        let mut sender = self.sender.clone();
+        sender.ready().await.map_err(|error| unreachable(&error))?;
+        sender.send_request(request).await.map_err(|error| unreachable(&error))
+    }
+
+    async fn value<T: DeserializeOwned>(&self, method: Method, path: &str, body: Body) -> Result<T, Denial> {
+        let response = self.send(method, path, body).await?;
+        if !response.status().is_success() {
+            return Err(denial_of(response).await);
+        }
+        let bytes = read_bytes(response.into_body(), ANSWER).await?;
+        serde_json::from_slice(&bytes)
+            .map_err(|_| Denial::new(DenialCode::GuestUnreachable, "the guest answered in another form than documented"))
+    }
+}
+
+fn json_body<T: Serialize>(value: &T) -> Result<Body, Denial> {
+    serde_json::to_vec(value).map(Body::from).map_err(|error| crate::state::internal("write a request to the guest", &error))
+}
+
+fn unreachable(error: &hyper::Error) -> Denial {
+    Denial::new(DenialCode::GuestUnreachable, format!("the guest agent does not answer: {error}"))
+}

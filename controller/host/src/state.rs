@@ -1,0 +1,346 @@
+//! The state directory of a host, and in it one directory per sandbox.
+//!
+//! ```text
+//! STATE/host.toml                 settings
+//!       lock                      held while a sandbox comes into being or leaves
+//!       images/<digest>/          guest images
+//!       disks/                    formatted, empty file systems that sandbox disks are laid over
+//!       uplink.sock               the way to the controller, while there is one
+//!       sandboxes/<id>/           all of one sandbox
+//!           record.json           what it is to be (written before it appears)
+//!           shim.json  vmm.json   who its processes are
+//!           status.json           what it was when it last changed
+//!           fence                 the highest fence seen
+//!           shim.sock             its shim
+//!           disk.qcow2            its disk
+//!           execs/<exec>/         its commands and their output
+//! ```
+//!
+//! A sandbox directory appears by a rename, complete, and disappears by one. Names that start with
+//! a dot are on their way in or out and belong to whoever holds the lock.
+
+use crate::config::HostConfig;
+use jiff::Timestamp;
+use lazaret_api::host::SandboxSpec;
+use lazaret_domain::{Denial, DenialCode, Fence, SandboxId};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The longest path of a Unix socket that QEMU and the kernel take, with some room.
+const LONGEST_SOCKET_PATH: usize = 100;
+
+/// A state directory with its settings. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct State {
+    root: Arc<Path>,
+    config: Arc<HostConfig>,
+}
+
+/// Held while a sandbox comes into being or leaves; let go when dropped.
+#[derive(Debug)]
+pub struct StateLock {
+    _file: File,
+}
+
+impl State {
+    /// Opens a state directory, making what is missing in it.
+    ///
+    /// # Errors
+    /// If it cannot be made or its path is too long for sockets in it.
+    pub fn open(root: PathBuf, config: HostConfig) -> io::Result<Self> {
+        let root = std::path::absolute(root)?;
+        private_dir(&root)?;
+        private_dir(&root.join("sandboxes"))?;
+        private_dir(&root.join("disks"))?;
+        let longest = root.join("sandboxes").join("s0123456789abcdef").join("control.sock");
+        if longest.as_os_str().len() > LONGEST_SOCKET_PATH {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("the path {} is too long for sockets below it", root.display()),
+            ));
+        }
+        Ok(Self { root: root.into(), config: Arc::new(config) })
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn config(&self) -> &HostConfig {
+        &self.config
+    }
+
+    /// The directory itself.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where images are.
+    #[must_use]
+    pub fn images(&self) -> PathBuf {
+        self.config.images_dir.clone().unwrap_or_else(|| self.root.join("images"))
+    }
+
+    /// Where formatted empty disks are kept.
+    #[must_use]
+    pub fn disks(&self) -> PathBuf {
+        self.root.join("disks")
+    }
+
+    /// The socket of the uplink.
+    #[must_use]
+    pub fn uplink_socket(&self) -> PathBuf {
+        self.root.join(lazaret_api::uplink::SOCKET)
+    }
+
+    /// The directory of a sandbox, whether or not it is there.
+    #[must_use]
+    pub fn sandbox(&self, id: &SandboxId) -> SandboxDir {
+        SandboxDir { path: self.root.join("sandboxes").join(id.as_str()) }
+    }
+
+    /// The name under which a sandbox directory is made (`new`) or removed (`old`).
+    pub(crate) fn passage(&self, id: &SandboxId, way: &str) -> PathBuf {
+        self.root.join("sandboxes").join(format!(".{way}-{id}"))
+    }
+
+    /// The ids of all sandboxes that have a directory, oldest first.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn ids(&self) -> io::Result<Vec<SandboxId>> {
+        let mut ids = Vec::new();
+        for entry in std::fs::read_dir(self.root.join("sandboxes"))? {
+            if let Some(id) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) {
+                ids.push(id);
+            }
+        }
+        ids.sort();
+        Ok(ids)
+    }
+
+    /// Waits for the lock. Blocks the thread.
+    ///
+    /// # Errors
+    /// If the lock file cannot be opened.
+    pub fn lock_blocking(&self) -> io::Result<StateLock> {
+        let file = private_file(&self.root.join("lock"))?;
+        file.lock()?;
+        Ok(StateLock { _file: file })
+    }
+
+    /// Waits for the lock.
+    ///
+    /// # Errors
+    /// `internal` if the lock file cannot be opened.
+    pub async fn lock(&self) -> Result<StateLock, Denial> {
+        let state = self.clone();
+        match tokio::task::spawn_blocking(move || state.lock_blocking()).await {
+            Ok(Ok(lock)) => Ok(lock),
+            Ok(Err(error)) => Err(internal("take the host's lock", &error)),
+            Err(_) => Err(Denial::new(DenialCode::Stopping, "the host session is stopping")),
+        }
+    }
+
+    /// Bytes that are free for sandboxes.
+    ///
+    /// # Errors
+    /// If the file system does not say.
+    pub fn disk_free(&self) -> io::Result<u64> {
+        let stat = rustix::fs::statvfs(self.root.as_ref())?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    /// Removes what a crash left half made or half removed. The lock is the proof that nobody is
+    /// at it.
+    pub(crate) fn sweep(&self, _lock: &StateLock) {
+        let Ok(entries) = std::fs::read_dir(self.root.join("sandboxes")) else { return };
+        for entry in entries.flatten() {
+            if entry.file_name().as_encoded_bytes().starts_with(b".")
+                && let Err(error) = std::fs::remove_dir_all(entry.path())
+            {
+                tracing::warn!(path = %entry.path().display(), %error, "a leftover could not be removed");
+            }
+        }
+    }
+}
+
+/// What a sandbox is to be, as it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Its id.
+    pub id: SandboxId,
+    /// Its specification.
+    pub spec: SandboxSpec,
+    /// When it was asked for.
+    pub created_at: Timestamp,
+}
+
+/// The directory of one sandbox.
+#[derive(Clone, Debug)]
+pub struct SandboxDir {
+    path: PathBuf,
+}
+
+impl SandboxDir {
+    /// A sandbox directory at another place, before it is moved to its own.
+    pub(crate) fn at(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// The directory itself.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Something in it.
+    #[must_use]
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// The socket of its shim.
+    #[must_use]
+    pub fn shim_socket(&self) -> PathBuf {
+        self.join("shim.sock")
+    }
+
+    /// Whether the directory is there.
+    #[must_use]
+    pub fn exists(&self) -> bool {
+        self.path.is_dir()
+    }
+
+    /// Reads one of its JSON files, if it is there and whole.
+    #[must_use]
+    pub fn read<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+        serde_json::from_slice(&std::fs::read(self.join(name)).ok()?).ok()
+    }
+
+    /// Replaces one of its JSON files at once.
+    ///
+    /// # Errors
+    /// If it cannot be written; the old one is then still there.
+    pub fn write<T: Serialize>(&self, name: &str, value: &T) -> io::Result<()> {
+        replace(&self.join(name), &serde_json::to_vec(value)?)
+    }
+
+    /// Refuses a fence lower than the highest seen here, and remembers a higher one.
+    ///
+    /// # Errors
+    /// `stale_fence`, or `internal` if the fence cannot be read or kept.
+    pub fn pass_fence(&self, fence: Fence) -> Result<(), Denial> {
+        let newest = self.raise_fence(fence).map_err(|error| internal("check the fence", &error))?;
+        if fence < newest {
+            return Err(Denial::new(
+                DenialCode::StaleFence,
+                format!("fence {} is older than {}: a newer executor holds this sandbox", fence.0, newest.0),
+            ));
+        }
+        Ok(())
+    }
+
+    /// The file is locked over read and write: sessions and the shim all come through here.
+    fn raise_fence(&self, fence: Fence) -> io::Result<Fence> {
+        let mut file = private_file(&self.join("fence"))?;
+        file.lock()?;
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        let newest = match text.trim() {
+            "" => Fence(0),
+            text => Fence(text.parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not a fence"))?),
+        };
+        if fence > newest {
+            file.rewind()?;
+            // Numbers only grow, so the new text is never shorter than the old one.
+            file.write_all(fence.0.to_string().as_bytes())?;
+        }
+        Ok(newest)
+    }
+}
+
+/// A file of ours that only we may read, made if it is missing, opened for reading and writing.
+pub(crate) fn private_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+/// A directory of ours that only we may enter, made if it is missing.
+pub(crate) fn private_dir(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Replaces a file at once: readers see the old bytes or the new ones.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let temporary = PathBuf::from(name);
+    let written = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&temporary)
+        .and_then(|mut file| file.write_all(bytes))
+        .and_then(|()| std::fs::rename(&temporary, path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&temporary);
+    }
+    written
+}
+
+/// A fault of ours, logged with its cause where it happens; the caller learns what was being done.
+pub(crate) fn internal(doing: &str, error: &dyn std::error::Error) -> Denial {
+    tracing::error!(%error, "could not {doing}");
+    Denial::new(DenialCode::Internal, format!("the host could not {doing}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_fence_is_refused_by_every_later_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let sandbox = SandboxDir::at(dir.path().to_owned());
+        sandbox.pass_fence(Fence(7)).unwrap();
+        sandbox.pass_fence(Fence(7)).unwrap();
+        assert_eq!(sandbox.pass_fence(Fence(6)).unwrap_err().code, DenialCode::StaleFence);
+        sandbox.pass_fence(Fence(100)).unwrap();
+        let again = SandboxDir::at(dir.path().to_owned());
+        assert_eq!(again.pass_fence(Fence(99)).unwrap_err().code, DenialCode::StaleFence);
+        again.pass_fence(Fence(u64::MAX)).unwrap();
+    }
+
+    #[test]
+    fn a_damaged_fence_refuses() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("fence"), "many").unwrap();
+        let denial = SandboxDir::at(dir.path().to_owned()).pass_fence(Fence(1)).unwrap_err();
+        assert_eq!(denial.code, DenialCode::Internal);
+    }
+
+    #[test]
+    fn a_state_directory_too_deep_for_sockets_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("d".repeat(80));
+        assert!(State::open(deep, HostConfig::default()).is_err());
+    }
+
+    #[test]
+    fn leftovers_are_swept_and_sandboxes_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = State::open(dir.path().join("s"), HostConfig::default()).unwrap();
+        let id = SandboxId::make(Timestamp::UNIX_EPOCH, 5);
+        for path in [state.passage(&id, "new"), state.passage(&id, "old"), state.sandbox(&id).path().to_owned()] {
+            std::fs::create_dir_all(path.join("x")).unwrap();
+        }
+        state.sweep(&state.lock_blocking().unwrap());
+        assert_eq!(state.ids().unwrap(), [id.clone()]);
+        assert!(!state.passage(&id, "new").exists() && !state.passage(&id, "old").exists());
+    }
+}

@@ -1,0 +1,190 @@
+//! QEMU, started confined and watched. Nothing here knows about sandboxes or guests' agents: a
+//! [`Machine`] goes in, a running [`Vmm`] with its open ends comes out.
+//!
+//! ```text
+//!   we listen on four sockets ─► start QEMU ─► it connects to all four ─► the sockets' names go
+//!                                                 monitor · console · control · cable
+//! ```
+//!
+//! QEMU gets no descriptor from us, may make no process, may gain no rights, and is killed by the
+//! kernel when the thread that started it ends.
+
+mod arguments;
+mod confine;
+mod console;
+mod disk;
+mod monitor;
+mod tsc;
+
+pub(crate) use arguments::{Machine, find};
+pub(crate) use confine::Cage;
+pub(crate) use console::Console;
+pub(crate) use disk::make_disk;
+
+use crate::process::Identity;
+use lazaret_api::host::Confinement;
+use lazaret_domain::{Denial, DenialCode};
+use std::io;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::io::{AsyncReadExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::process::{Child, ChildStderr};
+use tokio::task::JoinHandle;
+
+/// As much of QEMU's own complaints as is kept.
+const COMPLAINT: usize = 8 << 10;
+
+/// A running QEMU.
+pub(crate) struct Vmm {
+    child: Child,
+    cage: Cage,
+    complaint: Arc<Mutex<String>>,
+    complaints: JoinHandle<()>,
+    /// Who it is, for whoever has to clean up after us.
+    pub identity: Identity,
+    /// What really confines it.
+    pub confinement: Confinement,
+    /// Kept open: QEMU's monitor accepts one connection.
+    _monitor: monitor::Monitor,
+}
+
+/// Our ends of what is connected to the guest.
+pub(crate) struct Lines {
+    /// The guest's serial console.
+    pub console: UnixStream,
+    /// The guest agent's port.
+    pub control: UnixStream,
+    /// The other end of the guest's network card.
+    pub cable: UnixStream,
+}
+
+/// Sockets that QEMU will connect to. Their names are removed once it has, or when this is dropped.
+struct Ends {
+    sockets: [(UnixListener, std::path::PathBuf); 4],
+}
+
+impl Ends {
+    fn listen(dir: &Path) -> io::Result<Self> {
+        let bind = |name: &str| {
+            let path = dir.join(name);
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            Ok((UnixListener::bind(&path)?, path))
+        };
+        Ok(Self {
+            sockets: [
+                bind(arguments::MONITOR)?,
+                bind(arguments::CONSOLE)?,
+                bind(arguments::CONTROL)?,
+                bind(arguments::CABLE)?,
+            ],
+        })
+    }
+
+    async fn accept(&self) -> io::Result<[UnixStream; 4]> {
+        let [a, b, c, d] = &self.sockets;
+        let (a, b, c, d) = tokio::try_join!(a.0.accept(), b.0.accept(), c.0.accept(), d.0.accept())?;
+        Ok([a.0, b.0, c.0, d.0])
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        for (_, path) in &self.sockets {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Starts QEMU in `dir` and waits until its monitor answers.
+///
+/// Must be called on the main thread: QEMU dies with the thread that starts it.
+///
+/// # Errors
+/// `vmm_missing` if there is no such program; `internal` with QEMU's complaint if it does not start.
+pub(crate) async fn start(machine: &Machine, dir: &Path, cage: Cage) -> Result<(Vmm, Lines), Denial> {
+    let fault = |doing: &str, error: io::Error| crate::state::internal(doing, &error);
+    let ends = Ends::listen(dir).map_err(|error| fault("listen for QEMU", error))?;
+    let mut command = machine.command(dir)?;
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| fault("start QEMU", error))?;
+    let pid = child.id().and_then(|id| i32::try_from(id).ok()).unwrap_or_default();
+    let confined = cage.hold(pid);
+    let complaint = Arc::new(Mutex::new(String::new()));
+    let complaints = tokio::spawn(collect(child.stderr.take(), Arc::clone(&complaint)));
+    let connected = async {
+        let [monitor, console, control, cable] = ends.accept().await?;
+        let monitor = monitor::Monitor::greet(monitor).await?;
+        io::Result::Ok((monitor, Lines { console, control, cable }))
+    };
+    let outcome = tokio::select! {
+        outcome = connected => outcome,
+        status = child.wait() => Err(io::Error::other(format!("it ended at once ({})", describe(status)))),
+    };
+    match outcome {
+        Ok((monitor, lines)) => {
+            let identity = Identity::of(pid).map_err(|error| fault("identify QEMU", error))?;
+            let confinement = machine.confinement(confined);
+            Ok((Vmm { child, cage, complaint, complaints, identity, confinement, _monitor: monitor }, lines))
+        }
+        Err(error) => {
+            let _ = child.kill().await;
+            let _ = complaints.await;
+            let words = text(&complaint);
+            cage.open().await;
+            Err(Denial::new(DenialCode::Internal, format!("QEMU did not start: {error}: {}", words.trim())))
+        }
+    }
+}
+
+impl Vmm {
+    /// Waits until it has ended by itself.
+    pub(crate) async fn ended(&mut self) -> io::Result<ExitStatus> {
+        self.child.wait().await
+    }
+
+    /// What QEMU said on its standard error.
+    pub(crate) fn complaint(&self) -> String {
+        text(&self.complaint)
+    }
+
+    /// Kills it, reaps it and removes what confined it. Returns when nothing of it is left.
+    pub(crate) async fn end(mut self) {
+        if let Err(error) = self.child.kill().await {
+            tracing::error!(%error, "QEMU could not be killed");
+        }
+        let _ = self.complaints.await;
+        self.cage.open().await;
+    }
+}
+
+/// How a process ended, for people.
+pub(crate) fn describe(status: io::Result<ExitStatus>) -> String {
+    status.map_or_else(|error| error.to_string(), |status| status.to_string())
+}
+
+fn text(shared: &Mutex<String>) -> String {
+    shared.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Reads to the end and keeps the first part, so that the writer never waits.
+async fn collect(stream: Option<ChildStderr>, into: Arc<Mutex<String>>) {
+    let Some(stream) = stream else { return };
+    let mut reader = BufReader::new(stream);
+    let mut chunk = [0_u8; 1024];
+    while let Ok(count @ 1..) = reader.read(&mut chunk).await {
+        let mut kept = into.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < COMPLAINT {
+            kept.push_str(&String::from_utf8_lossy(&chunk[..count]));
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The command line of a QEMU: a pure function of what the machine is to be.
+
+use super::tsc;
+use crate::image::Image;
+use lazaret_api::guest::{CONTROL_PORT, net};
+use lazaret_api::host::{Accel, Confinement};
+use lazaret_domain::{ByteSize, Cpus, Denial, DenialCode};
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use tokio::process::Command;
+
+/// The sockets, by their names in the machine's directory.
+pub(super) const MONITOR: &str = "monitor.sock";
+pub(super) const CONSOLE: &str = "console.sock";
+pub(super) const CONTROL: &str = "control.sock";
+pub(super) const CABLE: &str = "cable.sock";
+
+/// The most files QEMU may have open.
+const OPEN_FILES: u32 = 256;
+/// What QEMU may never do, enforced by seccomp.
+const SANDBOX: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
+
+/// A virtual machine to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    /// QEMU's program.
+    pub qemu: PathBuf,
+    /// What it boots.
+    pub image: Image,
+    /// How its instructions are executed.
+    pub accel: Accel,
+    /// Its memory.
+    pub memory: ByteSize,
+    /// Its virtual CPUs.
+    pub cpus: Cpus,
+    /// Its disk, a qcow2 file; a probe has none.
+    pub disk: Option<PathBuf>,
+    /// Whether it only shows that it boots.
+    pub probe: bool,
+    /// More kernel parameters.
+    pub kernel_args: String,
+}
+
+impl Machine {
+    /// The command that starts it: limits, then rights, then QEMU, each replacing the one before,
+    /// so that the process keeps one pid.
+    pub(super) fn command(&self, dir: &Path) -> Result<Command, Denial> {
+        let qemu = find(&self.qemu)?;
+        let mut command = Command::new(find(Path::new("prlimit"))?);
+        command
+            .env_clear()
+            .current_dir(dir)
+            .args(["--core=0:0", &format!("--nofile={OPEN_FILES}:{OPEN_FILES}")])
+            .arg(find(Path::new("setpriv"))?)
+            .args(["--pdeathsig", "KILL", "--no-new-privs"])
+            .arg(qemu)
+            .args(self.arguments(dir));
+        Ok(command)
+    }
+
+    /// What confines it, given the cgroup controllers that hold it.
+    pub(super) fn confinement(&self, cgroup: Vec<String>) -> Confinement {
+        Confinement {
+            uid: rustix::process::geteuid().as_raw(),
+            own_uid: false,
+            seccomp: true,
+            no_new_privs: true,
+            cgroup,
+        }
+    }
+
+    fn arguments(&self, dir: &Path) -> Vec<OsString> {
+        let mut args = Args(Vec::new());
+        args.words(["-no-user-config", "-nodefaults", "-display", "none", "-no-reboot"]);
+        args.words(["-sandbox", SANDBOX, "-M", "microvm,acpi=on,rtc=on"]);
+        args.words(["-global", "virtio-mmio.force-legacy=false"]);
+        match self.accel {
+            Accel::Kvm => args.words(["-accel", "kvm", "-cpu", "host"]),
+            Accel::Tcg => args.words(["-accel", "tcg,tb-size=64", "-cpu", "max"]),
+        }
+        args.words(["-m", &format!("{}M", self.memory.as_mebibytes()), "-smp", &self.cpus.to_string()]);
+        args.path("-kernel", &self.image.kernel);
+        args.path("-initrd", &self.image.initrd);
+        args.words(["-append", &self.kernel_line()]);
+        args.option("-drive", "if=none,id=root,format=raw,readonly=on,file=", &self.image.root);
+        args.words(["-device", "virtio-blk-device,drive=root,serial=lazaret-root"]);
+        if let Some(disk) = &self.disk {
+            args.option("-drive", "if=none,id=disk,format=qcow2,discard=unmap,cache=unsafe,file=", disk);
+            args.words(["-device", "virtio-blk-device,drive=disk,serial=lazaret-disk"]);
+        }
+        args.option("-chardev", "socket,id=monitor,server=off,path=", &dir.join(MONITOR));
+        args.words(["-mon", "chardev=monitor,mode=control"]);
+        args.option("-chardev", "socket,id=console,server=off,path=", &dir.join(CONSOLE));
+        args.words(["-serial", "chardev:console"]);
+        args.option("-chardev", "socket,id=control,server=off,path=", &dir.join(CONTROL));
+        args.words(["-device", "virtio-serial-device"]);
+        args.words(["-device", &format!("virtserialport,chardev=control,name={CONTROL_PORT}")]);
+        args.option("-netdev", "stream,id=cable,server=off,addr.type=unix,addr.path=", &dir.join(CABLE));
+        let mac = net::GUEST_MAC.map(|byte| format!("{byte:02x}")).join(":");
+        args.words(["-device", &format!("virtio-net-device,netdev=cable,mac={mac},host_mtu={}", net::MTU)]);
+        args.0
+    }
+
+    /// `tsc_early_khz` and `tsc=reliable` keep an emulated guest from hanging in its early boot and
+    /// from ticking when idle. With KVM the guest has a clock of its own and is told nothing.
+    fn kernel_line(&self) -> String {
+        let mut line = String::from("console=ttyS0 quiet loglevel=4 panic=-1 reboot=t ipv6.disable=1 random.trust_cpu=on");
+        if let (Accel::Tcg, Some(khz)) = (self.accel, tsc::host_khz()) {
+            line.push_str(&format!(" tsc_early_khz={khz} tsc=reliable"));
+        }
+        if self.probe {
+            line.push_str(" lazaret.probe");
+        }
+        if !self.kernel_args.is_empty() {
+            line.push(' ');
+            line.push_str(&self.kernel_args);
+        }
+        line
+    }
+}
+
+struct Args(Vec<OsString>);
+
+impl Args {
+    fn words<const N: usize>(&mut self, words: [&str; N]) {
+        self.0.extend(words.map(OsString::from));
+    }
+
+    fn path(&mut self, name: &str, path: &Path) {
+        self.0.push(name.into());
+        self.0.push(path.into());
+    }
+
+    /// An option that ends in a path. QEMU splits options at commas; a doubled one is a comma.
+    fn option(&mut self, name: &str, head: &str, path: &Path) {
+        let mut value = head.as_bytes().to_vec();
+        for byte in path.as_os_str().as_bytes() {
+            value.push(*byte);
+            if *byte == b',' {
+                value.push(b',');
+            }
+        }
+        self.0.push(name.into());
+        self.0.push(OsString::from_vec(value));
+    }
+}
+
+/// The full path of a program. The started process has no `PATH`, so nothing is looked up later.
+pub(crate) fn find(program: &Path) -> Result<PathBuf, Denial> {
+    let missing = || Denial::new(DenialCode::VmmMissing, format!("{} is not installed on this host", program.display()));
+    if program.components().count() > 1 {
+        return if program.is_file() { Ok(program.to_owned()) } else { Err(missing()) };
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from))
+        .filter(|dir| dir.is_absolute())
+        .map(|dir| dir.join(program))
+        .find(|path| path.is_file())
+        .ok_or_else(missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> Machine {
+        Machine {
+            qemu: "qemu-system-x86_64".into(),
+            image: Image { kernel: "/i/vmlinuz".into(), initrd: "/i/initrd".into(), root: "/i,x/rootfs.erofs".into() },
+            accel: Accel::Tcg,
+            memory: ByteSize::mebibytes(512),
+            cpus: Cpus::ONE,
+            disk: Some("/s/disk.qcow2".into()),
+            probe: false,
+            kernel_args: String::new(),
+        }
+    }
+
+    fn line(machine: &Machine) -> String {
+        let words = machine.arguments(Path::new("/s"));
+        words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn the_command_line_confines_caps_and_denies() {
+        let line = line(&machine());
+        for part in [
+            "-sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+            "-no-user-config -nodefaults",
+            "-no-reboot",
+            "-m 512M -smp 1",
+            "-accel tcg,tb-size=64",
+            "readonly=on",
+            "mac=02:4c:5a:00:00:02,host_mtu=65000",
+        ] {
+            assert!(line.contains(part), "{part} is missing in {line}");
+        }
+        for never in ["server=on", "tap", "bridge", "hostfwd", "-netdev user"] {
+            assert!(!line.contains(never), "{never} in {line}");
+        }
+    }
+
+    #[test]
+    fn a_comma_in_a_path_cannot_add_an_option() {
+        assert!(line(&machine()).contains("file=/i,,x/rootfs.erofs"));
+    }
+
+    #[test]
+    fn only_an_emulated_guest_is_told_the_tsc_frequency() {
+        assert!(line(&machine()).contains("tsc_early_khz="));
+        assert!(!line(&Machine { accel: Accel::Kvm, ..machine() }).contains("tsc_early_khz"));
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let denial = find(Path::new("qemu-system-of-nobody")).unwrap_err();
+        assert_eq!(denial.code, DenialCode::VmmMissing);
+        assert!(denial.message.contains("qemu-system-of-nobody"));
+    }
+}
