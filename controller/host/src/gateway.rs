@@ -108,7 +108,7 @@ pub async fn serve(
         () = stop.cancelled() => GatewayEnd::Stopped,
     };
     if let GatewayEnd::OutOfStep(fault) = &end {
-        log.refuse("frame", "-", None, fault);
+        log.refuse("frame", &"-", None, fault);
     }
     end
 }

@@ -132,9 +132,9 @@ impl Engine {
                 Seen::Refuse(refused) => {
                     self.log.refuse(
                         refused.kind,
-                        refused.destination,
+                        &refused.destination,
                         refused.port,
-                        refused.reason,
+                        &refused.reason,
                     );
                     if refused.answer {
                         self.deliver(net, now);
@@ -254,8 +254,8 @@ impl Engine {
                     "tcp"
                 };
                 match name {
-                    Some(name) => self.log.refuse(kind, name, Some(port), reason),
-                    None => self.log.refuse(kind, address, Some(port), reason),
+                    Some(name) => self.log.refuse(kind, name, Some(port), &reason),
+                    None => self.log.refuse(kind, &address, Some(port), &reason),
                 }
                 None
             }

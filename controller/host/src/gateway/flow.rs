@@ -8,6 +8,7 @@ use super::stream::{GuestStream, Tally};
 use super::{services, web};
 use lazaret_domain::SandboxId;
 use lazaret_domain::egress::Permit;
+use std::fmt::Display;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -57,7 +58,7 @@ pub(super) async fn run(admission: Admission, around: Arc<Surroundings>) {
             }
             Target::Address(dialable, rule) => {
                 let to = dialable.address();
-                let mut record = Record::new(&around.log, &tally, to.ip(), to.port(), &rule);
+                let mut record = Record::new(&around.log, &tally, &to.ip(), to.port(), &rule);
                 record.outcome(match connect(&dialable).await {
                     Ok(upstream) => splice(stream, upstream).await,
                     Err(error) => error.into(),
@@ -167,7 +168,7 @@ impl<'a> Record<'a> {
     fn new(
         log: &'a EgressLog,
         tally: &'a Tally,
-        destination: impl ToString,
+        destination: &dyn Display,
         port: u16,
         rule: &str,
     ) -> Self {
@@ -195,8 +196,8 @@ impl Drop for Record<'_> {
             Outcome::Refused(why) => (false, why.clone()),
         };
         let volume = Volume {
-            bytes_out: self.tally.from_guest(),
-            bytes_in: self.tally.to_guest(),
+            bytes_out: self.tally.sent(),
+            bytes_in: self.tally.received(),
             duration_ms: u64::try_from(self.tally.elapsed().as_millis()).unwrap_or(u64::MAX),
         };
         self.log.add(
@@ -204,7 +205,7 @@ impl Drop for Record<'_> {
             &self.destination,
             Some(self.port),
             allowed,
-            reason,
+            &reason,
             volume,
         );
     }

@@ -7,6 +7,7 @@
 use jiff::{SignedDuration, Timestamp};
 use lazaret_api::host::{EgressRecord, EgressRecords};
 use std::collections::{HashMap, VecDeque};
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The most records kept.
@@ -87,9 +88,9 @@ impl EgressLog {
     pub(super) fn allow(
         &self,
         kind: &str,
-        destination: impl ToString,
+        destination: &dyn Display,
         port: Option<u16>,
-        reason: impl ToString,
+        reason: &dyn Display,
     ) {
         self.add(kind, destination, port, true, reason, Volume::default());
     }
@@ -97,9 +98,9 @@ impl EgressLog {
     pub(super) fn refuse(
         &self,
         kind: &str,
-        destination: impl ToString,
+        destination: &dyn Display,
         port: Option<u16>,
-        reason: impl ToString,
+        reason: &dyn Display,
     ) {
         self.add(kind, destination, port, false, reason, Volume::default());
     }
@@ -107,10 +108,10 @@ impl EgressLog {
     pub(super) fn add(
         &self,
         kind: &str,
-        destination: impl ToString,
+        destination: &dyn Display,
         port: Option<u16>,
         allowed: bool,
-        reason: impl ToString,
+        reason: &dyn Display,
         volume: Volume,
     ) {
         let (destination, reason) = (

@@ -9,6 +9,7 @@ use smoltcp::wire::{
     ArpPacket, EthernetFrame, EthernetProtocol, Icmpv4Message, Icmpv4Packet, IpProtocol,
     Ipv4Packet, TcpPacket, UdpPacket,
 };
+use std::fmt::Display;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
 /// The port of the DNS server.
@@ -49,7 +50,7 @@ pub(super) struct Refused {
 
 fn refuse(
     kind: &'static str,
-    destination: impl ToString,
+    destination: &dyn Display,
     port: Option<u16>,
     reason: &'static str,
 ) -> Seen {
@@ -63,7 +64,7 @@ fn refuse(
 }
 
 fn junk(reason: &'static str) -> Seen {
-    refuse("frame", "-", None, reason)
+    refuse("frame", &"-", None, reason)
 }
 
 /// Looks at a frame.
@@ -87,7 +88,7 @@ pub(super) fn look(frame: &[u8]) -> Seen {
                 || "-".to_owned(),
                 |octets| Ipv6Addr::from(*octets).to_string(),
             );
-            refuse("ipv6", destination, None, "there is no IPv6 on this link")
+            refuse("ipv6", &destination, None, "there is no IPv6 on this link")
         }
         EthernetProtocol::Unknown(_) => junk("the frame is neither ARP nor IPv4"),
     }
@@ -118,13 +119,13 @@ fn look_at_ipv4(payload: &[u8]) -> Seen {
     if packet.src_addr() != net::GUEST {
         return refuse(
             "frame",
-            destination,
+            &destination,
             None,
             "the source address is not the guest's",
         );
     }
     if packet.more_frags() || packet.frag_offset() != 0 {
-        return refuse("frame", destination, None, "fragments are not taken");
+        return refuse("frame", &destination, None, "fragments are not taken");
     }
     let one_host =
         !destination.is_multicast() && !destination.is_broadcast() && !destination.is_unspecified();
@@ -143,7 +144,7 @@ fn look_at_ipv4(payload: &[u8]) -> Seen {
     match seen {
         Seen::Open { to, .. } if !one_host => refuse(
             "tcp",
-            destination,
+            &destination,
             Some(to.port()),
             "the address is not that of one host",
         ),
@@ -158,14 +159,14 @@ fn look_at_ipv4(payload: &[u8]) -> Seen {
 fn look_at_tcp(destination: Ipv4Addr, payload: &[u8]) -> Seen {
     match TcpPacket::new_checked(payload) {
         Ok(segment) if segment.dst_port() == 0 || segment.src_port() == 0 => {
-            refuse("frame", destination, None, "port 0 is no port")
+            refuse("frame", &destination, None, "port 0 is no port")
         }
         Ok(segment) if segment.syn() && !segment.ack() && !segment.rst() => Seen::Open {
             from: segment.src_port(),
             to: SocketAddrV4::new(destination, segment.dst_port()),
         },
         Ok(_) => Seen::Pass,
-        Err(_) => refuse("frame", destination, None, "the TCP segment is malformed"),
+        Err(_) => refuse("frame", &destination, None, "the TCP segment is malformed"),
     }
 }
 
@@ -181,7 +182,7 @@ fn look_at_udp(destination: Ipv4Addr, payload: &[u8]) -> Seen {
             reason: "no UDP but DNS to the gateway",
             answer: true,
         }),
-        Err(_) => refuse("frame", destination, None, "the UDP datagram is malformed"),
+        Err(_) => refuse("frame", &destination, None, "the UDP datagram is malformed"),
     }
 }
 
@@ -189,8 +190,8 @@ fn look_at_icmp(destination: Ipv4Addr, payload: &[u8]) -> Seen {
     match Icmpv4Packet::new_checked(payload).map(|packet| packet.msg_type()) {
         // The guest's kernel says that a program no longer wants an answer.
         Ok(Icmpv4Message::DstUnreachable | Icmpv4Message::TimeExceeded) => Seen::Ignore,
-        Ok(_) => refuse("icmp", destination, None, "no ICMP"),
-        Err(_) => refuse("frame", destination, None, "the ICMP message is malformed"),
+        Ok(_) => refuse("icmp", &destination, None, "no ICMP"),
+        Err(_) => refuse("frame", &destination, None, "the ICMP message is malformed"),
     }
 }
 

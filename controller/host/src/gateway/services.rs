@@ -29,7 +29,7 @@ async fn answer(request: Request<Incoming>, around: &Surroundings) -> Response<B
     if !path.starts_with("/git/") {
         around
             .log
-            .refuse("service", GATEWAY_NAME, Some(80), "no such service");
+            .refuse("service", &GATEWAY_NAME, Some(80), &"no such service");
         return problem(
             StatusCode::NOT_FOUND,
             DenialCode::NoSuchRoute,
@@ -39,9 +39,9 @@ async fn answer(request: Request<Incoming>, around: &Surroundings) -> Response<B
     if !is_plain(path) {
         around.log.refuse(
             "service",
-            GATEWAY_NAME,
+            &GATEWAY_NAME,
             Some(80),
-            "git: the path can be read in two ways",
+            &"git: the path can be read in two ways",
         );
         return problem(
             StatusCode::BAD_REQUEST,
@@ -50,9 +50,12 @@ async fn answer(request: Request<Incoming>, around: &Surroundings) -> Response<B
         );
     }
     let down = || {
-        around
-            .log
-            .allow("service", GATEWAY_NAME, Some(80), "git; the uplink is down");
+        around.log.allow(
+            "service",
+            &GATEWAY_NAME,
+            Some(80),
+            &"git; the uplink is down",
+        );
         let mut response = problem(
             StatusCode::SERVICE_UNAVAILABLE,
             DenialCode::UplinkDown,
@@ -68,7 +71,7 @@ async fn answer(request: Request<Incoming>, around: &Surroundings) -> Response<B
     };
     match pass_on(uplink, for_uplink(request, around)).await {
         Ok(response) => {
-            around.log.allow("service", GATEWAY_NAME, Some(80), "git");
+            around.log.allow("service", &GATEWAY_NAME, Some(80), &"git");
             response
         }
         Err(_) => down(),

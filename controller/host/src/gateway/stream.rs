@@ -74,14 +74,17 @@ impl Tally {
         }
     }
 
-    pub(super) fn from_guest(&self) -> u64 {
+    /// Bytes from the guest.
+    pub(super) fn sent(&self) -> u64 {
         self.from_guest.load(Ordering::Relaxed)
     }
 
-    pub(super) fn to_guest(&self) -> u64 {
+    /// Bytes to the guest.
+    pub(super) fn received(&self) -> u64 {
         self.to_guest.load(Ordering::Relaxed)
     }
 
+    /// How long the connection has been there.
     pub(super) fn elapsed(&self) -> Duration {
         self.since.elapsed()
     }
