@@ -57,6 +57,12 @@ impl Ground {
         self.host.as_ref().context("the sshd of this test was stopped")
     }
 
+    /// The account the host runs as.
+    #[must_use]
+    pub fn account(&self) -> &str {
+        &self.settings.account
+    }
+
     /// The host's state directory.
     #[must_use]
     pub fn state(&self) -> PathBuf {

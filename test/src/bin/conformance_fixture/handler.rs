@@ -48,7 +48,6 @@ macro_rules! cacheable {
     }};
 }
 
-#[expect(deprecated, reason = "the 2025 scenarios ask for the methods that the 2026 revision removed")]
 impl ServerHandler for Fixture {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder()

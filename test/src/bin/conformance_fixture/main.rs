@@ -10,6 +10,8 @@
 //! ```text
 //! conformance_fixture [--sessions]     prints {"url": …} and serves until its input ends
 //! ```
+#![forbid(unsafe_code)]
+#![expect(deprecated, reason = "the 2025 scenarios ask for what the 2026 revision removed")]
 
 mod ask_back;
 mod content;
@@ -25,7 +27,7 @@ use handler::Fixture;
 use lazaret_api::public::{CreateKey, Scope};
 use lazaret_edge::EdgeSettings;
 use lazaret_services::ports::clock::SystemClock;
-use lazaret_services::ports::fake_host::FakeHosts;
+use lazaret_services::ports::fake_host::FakeLinks;
 use lazaret_services::ports::random::SystemRandom;
 use lazaret_services::{Ports, Principal, Services, ServicesSettings};
 use lazaret_store::SqliteStore;
@@ -75,7 +77,7 @@ async fn services(data: &std::path::Path) -> anyhow::Result<Services> {
     let store = SqliteStore::open(&data.join("conformance.db")).await?;
     let ports = Ports {
         store: Arc::new(store),
-        links: Arc::new(FakeHosts::default()),
+        links: Arc::new(FakeLinks::default()),
         clock: Arc::new(SystemClock),
         random: Arc::new(SystemRandom),
     };

@@ -152,7 +152,6 @@ fn changed(fixture: &Fixture, change: Change) -> Vec<ContentBlock> {
     vec![ContentBlock::text("changed")]
 }
 
-#[expect(deprecated, reason = "log messages belong to the 2025 revisions")]
 async fn log(context: &RequestContext<RoleServer>, said: &str) {
     let message = LoggingMessageNotificationParam::new(LoggingLevel::Info, json!(said)).with_logger("conformance");
     let _ = context.peer.notify_logging_message(message).await;
@@ -166,7 +165,6 @@ async fn progress(context: &RequestContext<RoleServer>) {
     }
 }
 
-#[expect(deprecated, reason = "server-initiated sampling belongs to the 2025 revisions")]
 async fn sample(request: &CallToolRequestParams, context: &RequestContext<RoleServer>) -> Result<CallToolResult, ErrorData> {
     let wanted = CreateMessageRequestParams::new(vec![SamplingMessage::user_text(argument(request, "prompt"))], 100);
     Ok(match context.peer.create_message(wanted).await {
