@@ -53,7 +53,7 @@ pub(crate) fn verified(state: &State, digest: &str) -> Result<Image, Denial> {
     let note = state.disks().join(format!("verified-{digest}.json"));
     let known = std::fs::read(&note).ok().and_then(|bytes| serde_json::from_slice::<Seen>(&bytes).ok());
     if known.as_ref() != Some(&now) {
-        check(&dir, digest)?;
+        lazaret_image::verify(&dir).map_err(|error| error.denial())?;
         let bytes = serde_json::to_vec(&now).map_err(|error| internal("note a verified image", &error))?;
         if let Err(error) = replace(&note, &bytes) {
             tracing::warn!(%error, "a verified image could not be noted and will be verified again");
@@ -62,28 +62,15 @@ pub(crate) fn verified(state: &State, digest: &str) -> Result<Image, Denial> {
     Ok(Image { kernel: dir.join("vmlinuz"), initrd: dir.join("initrd"), root: dir.join("rootfs.erofs") })
 }
 
-fn check(_dir: &Path, _digest: &str) -> Result<(), Denial> {
-    Ok(())
-}
-
 /// The digest of the newest image here.
 ///
 /// # Errors
 /// `image_missing` if there is none.
 pub(crate) fn newest(state: &State) -> Result<String, Denial> {
     let images = state.images();
-    let mut found: Vec<(std::time::SystemTime, String)> = Vec::new();
-    for entry in std::fs::read_dir(&images).into_iter().flatten().flatten() {
-        let Ok(name) = entry.file_name().into_string() else { continue };
-        let Ok(meta) = std::fs::metadata(entry.path().join("manifest.json")) else { continue };
-        if let (true, Ok(modified)) = (is_digest(&name), meta.modified()) {
-            found.push((modified, name));
-        }
-    }
-    found
-        .into_iter()
-        .max()
-        .map(|(_, digest)| digest)
+    let newest = lazaret_image::list(&images).map_err(|error| error.denial())?.into_iter().next();
+    newest
+        .map(|manifest| manifest.digest)
         .ok_or_else(|| Denial::new(DenialCode::ImageMissing, format!("no guest image in {}", images.display())))
 }
 
