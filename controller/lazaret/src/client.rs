@@ -1,0 +1,321 @@
+//! The client of the public API, for the command line.
+//!
+//! It speaks HTTP only, follows no redirect (a redirect would carry the bearer elsewhere), and turns
+//! every answer that is not a success into a [`Failure`] with the controller's own code.
+
+pub mod events;
+pub mod file;
+
+use crate::failure::{Exit, Failure};
+use bytes::Bytes;
+use file::Endpoint;
+use lazaret_api::public::{
+    CreateKey, CreateRun, Diff, EnrollHost, EventPage, ExecResult, ExecRun, FileList, Host, HostAdmission, HostList, Key,
+    KeyList, NewKey, Run, RunList, SetAdmission, TornDown,
+};
+use lazaret_domain::{DenialCode, GuestPath, HostName, KeyId, RunId, UploadName};
+use reqwest::{Method, RequestBuilder, Response, Url};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+
+/// The longest answer that is read whole: a file of 10 MB, or a page of events.
+const MAX_ANSWER: usize = 64 << 20;
+
+/// A controller, as the command line sees it.
+#[derive(Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    base: Url,
+    token: String,
+}
+
+/// The part of a problem document that is read. The code stays text: a newer controller may have
+/// codes that this build does not know.
+#[derive(Deserialize)]
+struct WireProblem {
+    code: String,
+    detail: String,
+    #[serde(default)]
+    field: Option<String>,
+    #[serde(default)]
+    retry_after: Option<u32>,
+}
+
+impl Client {
+    /// A client for an endpoint. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// Where the URL is not one of http or https.
+    pub fn new(endpoint: &Endpoint) -> Result<Self, Failure> {
+        let base = Url::parse(&endpoint.url)
+            .ok()
+            .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+            .ok_or_else(|| Failure::Usage(format!("'{}' is not an http or https URL", endpoint.url)))?;
+        let http = reqwest::Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(Duration::from_secs(10))
+            .user_agent(concat!("lazaret/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| Failure::doing("cannot set up HTTP", error))?;
+        Ok(Self { http, base, token: endpoint.token.clone() })
+    }
+
+    /// The controller's address, for messages.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        self.base.as_str().trim_end_matches('/')
+    }
+
+    /// A URL below the base; each segment is escaped.
+    pub(crate) fn at(&self, segments: &[&str]) -> Url {
+        let mut url = self.base.clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(segments);
+        }
+        url
+    }
+
+    fn api(&self, segments: &[&str]) -> Url {
+        let mut all = vec!["api", "v1"];
+        all.extend(segments);
+        self.at(&all)
+    }
+
+    /// A request with the bearer.
+    pub(crate) fn request(&self, method: Method, url: Url) -> RequestBuilder {
+        self.http.request(method, url).bearer_auth(&self.token)
+    }
+
+    /// Sends a request; an answer that is not a success is a failure.
+    pub(crate) async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
+        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        if response.status().is_success() { Ok(response) } else { Err(refusal(response).await) }
+    }
+
+    /// What it means that a request could not be sent or its answer not be read.
+    pub(crate) fn unreachable(&self, error: &reqwest::Error) -> Failure {
+        Failure::Unreachable { url: self.url().to_owned(), why: root_cause(error) }
+    }
+
+    async fn bytes(&self, request: RequestBuilder) -> Result<Bytes, Failure> {
+        let mut response = self.send(request).await?;
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.unreachable(&error))? {
+            if body.len() + chunk.len() > MAX_ANSWER {
+                return Err(Failure::Failed("the controller's answer is longer than 64 MiB".into()));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body.into())
+    }
+
+    async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, Failure> {
+        let body = self.bytes(request).await?;
+        serde_json::from_slice(&body).map_err(|error| {
+            Failure::Failed(format!("{} answered something that is not of this API: {error}", self.url()))
+        })
+    }
+
+    /// Delegates a task.
+    ///
+    /// # Errors
+    /// As the controller refuses, or where it cannot be reached; so for every call here.
+    pub async fn delegate(&self, request: &CreateRun, idempotency_key: Option<&str>) -> Result<Run, Failure> {
+        let mut post = self.request(Method::POST, self.api(&["runs"])).json(request);
+        if let Some(key) = idempotency_key {
+            post = post.header("idempotency-key", key);
+        }
+        self.json(post).await
+    }
+
+    /// A page of runs.
+    ///
+    /// # Errors
+    /// As [`Client::delegate`].
+    pub async fn runs(&self, before: Option<&RunId>, limit: u32, active: bool) -> Result<RunList, Failure> {
+        let mut url = self.api(&["runs"]);
+        url.query_pairs_mut().append_pair("limit", &limit.to_string());
+        if active {
+            url.query_pairs_mut().append_pair("active", "true");
+        }
+        if let Some(before) = before {
+            url.query_pairs_mut().append_pair("before", before.as_str());
+        }
+        self.json(self.request(Method::GET, url)).await
+    }
+
+    /// A run.
+    ///
+    /// # Errors
+    /// As [`Client::delegate`].
+    pub async fn run(&self, run: &RunId) -> Result<Run, Failure> {
+        self.json(self.request(Method::GET, self.api(&["runs", run.as_str()]))).await
+    }
+
+    /// Cancels a run.
+    ///
+    /// # Errors
+    /// As [`Client::delegate`].
+    pub async fn cancel(&self, run: &RunId) -> Result<Run, Failure> {
+        self.json(self.request(Method::POST, self.api(&["runs", run.as_str(), "cancel"]))).await
+    }
+
+    /// Tears a run down.
+    ///
+    /// # Errors
+    /// As [`Client::delegate`].
+    pub async fn teardown(&self, run: &RunId) -> Result<TornDown, Failure> {
+        self.json(self.request(Method::DELETE, self.api(&["runs", run.as_str()]))).await
+    }
+
+    /// Runs a command beside a run.
+    ///
+    /// # Errors
+    /// As [`Client::delegate`].
+    pub async fn exec(&self, run: &RunId, request: &ExecRun) -> Result<ExecResult, Failure> {
+        self.json(self.request(Method::POST, self.api(&["runs", run.as_str(), "exec"])).json(request)).await
+    }
+
+    /// The last lines of a run's log.
+    ///
+    /// # Errors
+    /// As [`Client::delegate`].
+    pub async fn log_tail(&self, run: &RunId, lines: u32) -> Result<String, Failure> {
+        let mut url = self.api(&["runs", run.as_str(), "log"]);
+        url.query_pairs_mut().append_pair("lines", &lines.to_string());
+        let body = self.bytes(self.request(Method::GET, url)).await?;
+        Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+
+    /// A page of a run's events.
+    ///
+    /// # Errors
+    /// As [`Client::delegate`].
+    pub async fn events(&self, run: &RunId, after: u64, limit: u32) -> Result<EventPage, Failure> {
+        let mut url = self.api(&["runs", run.as_str(), "events"]);
+        url.query_pairs_mut().append_pair("after", &after.to_string()).append_pair("limit", &limit.to_string());
+        self.json(self.request(Method::GET, url).header("accept", "application/json")).await
+    }
+
+    /// What a run changed.
+    ///
+    /// # Errors
+    /// As [`Client::delegate`].
+    pub async fn diff(&self, run: &RunId) -> Result<Diff, Failure> {
+        self.json(self.request(Method::GET, self.api(&["runs", run.as_str(), "diff"]))).await
+    }
+
+    /// A directory of a run's workspace.
+    ///
+    /// # Errors
+    /// As [`Client::delegate`].
+    pub async fn files(&self, run: &RunId, path: &GuestPath) -> Result<FileList, Failure> {
+        let mut url = self.api(&["runs", run.as_str(), "files"]);
+        url.query_pairs_mut().append_pair("path", path.as_str());
+        self.json(self.request(Method::GET, url)).await
+    }
+
+    /// A file of a run's workspace.
+    ///
+    /// # Errors
+    /// As [`Client::delegate`].
+    pub async fn artifact(&self, run: &RunId, path: &GuestPath) -> Result<Bytes, Failure> {
+        let mut segments = vec!["runs", run.as_str(), "artifacts"];
+        segments.extend(path.as_str().split('/'));
+        self.bytes(self.request(Method::GET, self.api(&segments))).await
+    }
+
+    /// Uploads a file into a run's uploads area.
+    ///
+    /// # Errors
+    /// As [`Client::delegate`].
+    pub async fn upload(&self, run: &RunId, name: &UploadName, body: reqwest::Body) -> Result<(), Failure> {
+        let url = self.api(&["runs", run.as_str(), "files", name.as_str()]);
+        let put = self.request(Method::PUT, url).header("content-type", "application/octet-stream").body(body);
+        self.bytes(put).await.map(drop)
+    }
+
+    /// All hosts.
+    ///
+    /// # Errors
+    /// As [`Client::delegate`].
+    pub async fn hosts(&self) -> Result<HostList, Failure> {
+        self.json(self.request(Method::GET, self.api(&["hosts"]))).await
+    }
+
+    /// Enrols a host.
+    ///
+    /// # Errors
+    /// As [`Client::delegate`].
+    pub async fn enroll(&self, request: &EnrollHost) -> Result<Host, Failure> {
+        self.json(self.request(Method::POST, self.api(&["hosts"])).json(request)).await
+    }
+
+    /// Changes a host's admission.
+    ///
+    /// # Errors
+    /// As [`Client::delegate`].
+    pub async fn set_admission(&self, name: &HostName, admission: HostAdmission) -> Result<Host, Failure> {
+        let url = self.api(&["hosts", name.as_str()]);
+        self.json(self.request(Method::PATCH, url).json(&SetAdmission { admission })).await
+    }
+
+    /// All keys.
+    ///
+    /// # Errors
+    /// As [`Client::delegate`].
+    pub async fn keys(&self) -> Result<KeyList, Failure> {
+        self.json(self.request(Method::GET, self.api(&["keys"]))).await
+    }
+
+    /// Makes a key.
+    ///
+    /// # Errors
+    /// As [`Client::delegate`].
+    pub async fn create_key(&self, request: &CreateKey) -> Result<NewKey, Failure> {
+        self.json(self.request(Method::POST, self.api(&["keys"])).json(request)).await
+    }
+
+    /// Revokes a key.
+    ///
+    /// # Errors
+    /// As [`Client::delegate`].
+    pub async fn revoke_key(&self, id: &KeyId) -> Result<Key, Failure> {
+        self.json(self.request(Method::DELETE, self.api(&["keys", id.as_str()]))).await
+    }
+}
+
+/// The failure that an answer means which is no success.
+pub(crate) async fn refusal(response: Response) -> Failure {
+    let status = response.status();
+    let problem = response.json::<WireProblem>().await;
+    let Ok(problem) = problem else {
+        let exit = Exit::of_status(status.as_u16());
+        return Failure::Refused {
+            code: format!("http_{}", status.as_u16()),
+            message: format!("the answer was {status} and not of this API; is the URL that of a controller?"),
+            exit,
+        };
+    };
+    match problem.code.parse::<DenialCode>() {
+        Ok(code) => {
+            let mut denial = lazaret_domain::Denial::new(code, problem.detail);
+            denial.field = problem.field;
+            denial.retry_after = problem.retry_after;
+            denial.into()
+        }
+        Err(()) => {
+            Failure::Refused { code: problem.code, message: problem.detail, exit: Exit::of_status(status.as_u16()) }
+        }
+    }
+}
+
+/// The last error of the chain, which says what really happened.
+fn root_cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    cause.to_string()
+}

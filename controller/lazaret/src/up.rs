@@ -1,0 +1,172 @@
+//! `lazaret up`: from a bare machine to a controller with one host, this machine, over real SSH.
+//!
+//! ```text
+//!   programs there? ─► guest image ─► this machine as a host (own sshd) ─► settings, keys, client file
+//!        ─► controller ─► host enrolled and proven by a probe boot ─► demo run ─► serve until Ctrl-C
+//! ```
+//!
+//! Each step looks first whether its work is done, so that running it again costs nothing.
+
+mod demo;
+mod files;
+mod host;
+
+use crate::cli;
+use crate::client::file::Environment;
+use crate::doctor;
+use crate::failure::{Exit, Failure};
+use crate::image;
+use crate::logging;
+use crate::output::progress::Progress;
+use crate::output::{Output, Paint};
+use crate::paths::Paths;
+use crate::serve::{Controller, Signals};
+use crate::settings::{Settings, environment};
+use files::Access;
+use lazaret_host::local::LocalHost;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use tokio_util::sync::CancellationToken;
+
+/// Sets up, shows a first run, and serves until it is told to stop.
+///
+/// # Errors
+/// Where a step fails, saying what to do.
+pub async fn up(args: &cli::Up, out: &mut Output) -> Result<Exit, Failure> {
+    let mut signals = Signals::listen()?;
+    let ready = tokio::select! {
+        ready = Box::pin(prepare(args, out)) => ready?,
+        which = signals.next() => {
+            out.note(format!("{which}: stopped before all was set up; run it again to go on"))?;
+            return Ok(Exit::Failed);
+        }
+    };
+    let stop = CancellationToken::new();
+    let services = ready.controller.services();
+    let url = ready.controller.url();
+    let mut running = tokio::spawn(Box::pin(ready.controller.run(stop.clone())));
+    let shown = tokio::select! {
+        shown = Box::pin(first_steps(args, &services, &ready.local, &ready.access, out)) => Some(shown),
+        _ = signals.next() => None,
+        ended = &mut running => {
+            return Err(Failure::Failed(format!("the controller ended by itself: {ended:?}")));
+        }
+    };
+    let mut failure = None;
+    match shown {
+        Some(Ok(())) => {
+            tell(&url, &ready.access, out)?;
+            let which = signals.next().await;
+            out.note(format!("{which}: stopping; runs go on and are taken up at the next start"))?;
+        }
+        Some(Err(error)) => failure = Some(error),
+        None => out.note("stopping")?,
+    }
+    stop.cancel();
+    let stopped = running.await.map_err(|error| Failure::doing("the controller ended unexpectedly", error))?;
+    ready.local.stop().await;
+    match failure {
+        Some(failure) => Err(failure),
+        None => stopped.map(|()| Exit::Done),
+    }
+}
+
+/// All that the serving part needs.
+struct Ready {
+    controller: Controller,
+    local: LocalHost,
+    access: Access,
+}
+
+async fn prepare(args: &cli::Up, out: &mut Output) -> Result<Ready, Failure> {
+    require_programs()?;
+    let paths = Paths::find(args.data.as_deref())?;
+    make_data_dir(paths.root())?;
+    let image = image::ensure(&paths).await?;
+    out.note(format!("image       {image}"))?;
+
+    let file = files::settings(&paths, args)?;
+    let mut settings = Settings::load(&file, &environment())?;
+    if let Some(port) = args.port {
+        settings.listen.set_port(port);
+    }
+    if let Some(accel) = args.accel {
+        settings.services.accel = accel;
+    }
+    settings.log_filter = "warn".into();
+    logging::start(&settings);
+
+    let local = host::enrol_machine(&paths, &settings).await?;
+    settings.ssh_key.clone_from(&local.client_key);
+    out.note(format!("host        {}@127.0.0.1:{}, key {}", local.account.name, local.sshd.port(), local.host_key))?;
+
+    let access = files::access(&settings, &Environment::of_process()).await?;
+    let controller = Controller::start(settings, &file.display().to_string()).await?;
+    out.note(format!("controller  {}", controller.url()))?;
+    Ok(Ready { controller, local, access })
+}
+
+async fn first_steps(
+    args: &cli::Up,
+    services: &lazaret_services::Services,
+    local: &LocalHost,
+    access: &Access,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let accel = host::enrol(services, local).await?;
+    if accel == lazaret_api::host::Accel::Tcg {
+        let warning = "WARNING: guests run under software emulation (tcg), because no accelerator was proven here.\n\
+                       QEMU does not regard tcg as a security boundary: run only what you would trust without a sandbox.";
+        let warning = out.paint(Paint::Warn, warning);
+        out.note(warning)?;
+    }
+    if !args.no_demo {
+        demo::run(services, &access.principal, out).await?;
+    }
+    Ok(())
+}
+
+/// Says how to go on. No secret is shown, only the command that reads it.
+fn tell(url: &str, access: &Access, out: &mut Output) -> Result<(), Failure> {
+    let token = access.mcp_token.display();
+    let line = out.paint(Paint::Bold, "Lazaret is up.");
+    out.line(line)?;
+    out.line(format!("  API         {url}/api/v1   (OpenAPI: {url}/api/v1/openapi.json)"))?;
+    out.line(format!("  client      {}   (lazaret ls, lazaret delegate --wait -- uname -a)", access.client_file.display()))?;
+    out.line(format!(
+        "  MCP         claude mcp add --transport http lazaret {url}/mcp --header \"Authorization: Bearer $(cat {token})\""
+    ))?;
+    out.line("  stop        Ctrl-C")
+}
+
+fn require_programs() -> Result<(), Failure> {
+    let missing = doctor::missing_programs();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<&str> = missing.iter().map(|(program, _)| *program).collect();
+    let mut packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
+    packages.sort_unstable();
+    packages.dedup();
+    Err(Failure::Usage(format!(
+        "programs are missing: {}. Install them with: apt-get install {} ('make up' does it for you)",
+        names.join(", "),
+        packages.join(" ")
+    )))
+}
+
+/// The directory may be passed through, because the host's account works below it; what is private
+/// in it has modes of its own.
+fn make_data_dir(root: &Path) -> Result<(), Failure> {
+    let doing = |error: std::io::Error| Failure::doing(format!("cannot make {}", root.display()), error);
+    if !root.exists() {
+        std::fs::create_dir_all(root).map_err(doing)?;
+        std::fs::set_permissions(root, std::fs::Permissions::from_mode(0o711)).map_err(doing)?;
+    }
+    Ok(())
+}
+
+/// Shows what a step is doing.
+fn progress(what: &str) -> Progress {
+    Progress::start(what)
+}

@@ -1,0 +1,93 @@
+//! `lazaret delegate`: hands a task over, and with `--wait` stays until its end.
+
+use crate::cli::delegate::Delegate;
+use crate::client::Client;
+use crate::client::events::Follower;
+use crate::failure::{Exit, Failure};
+use crate::output::inert::inert_line;
+use crate::output::{Output, Paint};
+use lazaret_api::public::{Event, EventBody, Run};
+use lazaret_domain::run::Outcome;
+
+/// Delegates. Without `--wait`: the run's id on standard output, hints on standard error. With it:
+/// the command's output, and 0 only where the command exited 0.
+///
+/// # Errors
+/// As the controller refuses, or where it cannot be reached.
+pub async fn delegate(args: &Delegate, client: &Client, out: &mut Output) -> Result<Exit, Failure> {
+    let request = args.request()?;
+    let run = client.delegate(&request, args.idempotency_key.as_deref()).await?;
+    if args.wait { wait(&run, client, out).await } else { hand_over(&run, out) }
+}
+
+fn hand_over(run: &Run, out: &mut Output) -> Result<Exit, Failure> {
+    if out.json {
+        out.document(run)?;
+        return Ok(Exit::Done);
+    }
+    let id = &run.run;
+    out.line(id.as_str())?;
+    out.note(format!("follow it  lazaret logs {id} -f"))?;
+    out.note(format!("its state  lazaret status {id}"))?;
+    out.note(format!("end it     lazaret teardown {id}"))?;
+    Ok(Exit::Done)
+}
+
+async fn wait(run: &Run, client: &Client, out: &mut Output) -> Result<Exit, Failure> {
+    out.note(format!("run {}", run.run))?;
+    let mut follower = client.follow(&run.run, 0);
+    let interrupted = tokio::select! {
+        shown = show(&mut follower, out) => { shown?; false }
+        _ = tokio::signal::ctrl_c() => true,
+    };
+    if interrupted {
+        out.note(format!("No longer waiting; the run goes on. Cancel it with: lazaret cancel {}", run.run))?;
+        return Ok(Exit::Failed);
+    }
+    let last = client.run(&run.run).await?;
+    if out.json {
+        out.document(&last)?;
+    }
+    Ok(if last.outcome == Some(Outcome::Succeeded) { Exit::Done } else { Exit::Failed })
+}
+
+async fn show(follower: &mut Follower<'_>, out: &mut Output) -> Result<(), Failure> {
+    while let Some(event) = follower.next().await? {
+        print(&event, out)?;
+    }
+    Ok(())
+}
+
+/// Shows an event: the command's standard output on standard output (not under `--json`, where
+/// the document has it to itself), all else on standard error.
+///
+/// # Errors
+/// Where the output cannot be written.
+pub fn print(event: &Event, out: &mut Output) -> Result<(), Failure> {
+    match &event.body {
+        EventBody::Log { stream, text } if stream == "stdout" && !out.json => out.guest(text),
+        EventBody::Log { text, .. } => out.guest_error(text),
+        EventBody::State { state, detail } => {
+            let detail = detail.as_deref().map(|text| format!(": {}", inert_line(text))).unwrap_or_default();
+            note(out, &format!("{}{detail}", state.as_str()))
+        }
+        EventBody::Egress { record } => {
+            let verdict = if record.allowed { "allowed" } else { "refused" };
+            let port = record.port.map(|port| format!(":{port}")).unwrap_or_default();
+            let what = inert_line(&format!("{} {}{port} ({})", record.kind, record.destination, record.reason));
+            note(out, &format!("egress {verdict}: {what}"))
+        }
+        EventBody::Note { text } => note(out, &inert_line(text)),
+        EventBody::Gap { missing, unit } => note(out, &format!("{missing} {unit} are missing here")),
+        EventBody::End { outcome, cause, exit_code } => {
+            let paint = if *outcome == Outcome::Succeeded { Paint::Good } else { Paint::Bad };
+            let status = exit_code.map(|code| format!(", exit status {code}")).unwrap_or_default();
+            let word = out.paint(paint, outcome.as_str());
+            note(out, &format!("{word}: {}{status}", inert_line(&cause.message)))
+        }
+    }
+}
+
+fn note(out: &mut Output, text: &str) -> Result<(), Failure> {
+    out.note(format!("== {text}"))
+}
