@@ -114,8 +114,7 @@ pub(super) struct Inner {
 #[derive(Clone)]
 pub struct FakeHost {
     inner: Arc<Inner>,
-    /// Stops callers.
-    pub crash: CrashPoint,
+    crash: CrashPoint,
 }
 
 impl Default for FakeHost {
@@ -158,6 +157,12 @@ impl FakeHost {
             key: FAKE_KEY.to_owned(),
         };
         Self { inner: Arc::new(inner), crash: CrashPoint::default() }
+    }
+
+    /// The same, stopping callers at this point.
+    #[must_use]
+    pub fn with_crash(crash: &CrashPoint) -> Self {
+        Self { crash: crash.clone(), ..Self::new() }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {

@@ -49,7 +49,7 @@ impl Follower {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 self.after = event.seq;
-                self.ended = matches!(event.body, EventBody::End { .. });
+                self.ended |= matches!(event.body, EventBody::End { .. });
                 return Some(event);
             }
             if self.ended {

@@ -53,32 +53,23 @@ fn assert_each_effect_once(host: &FakeHost) {
     assert!(host.ids().is_empty(), "nothing is left");
 }
 
-fn lives(crashes: &[u32]) {
+/// Lives that crash at these points, as far as they get there, and one that does not crash. Answers
+/// whether the first crashed.
+fn lives(crashes: &[u32]) -> bool {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
-    let mut host = FakeHost::new();
     let crash = CrashPoint::default();
-    host.crash = crash.clone();
-    for after in crashes {
-        if life(&path, &host, &crash, Some(*after)) {
-            break;
-        }
-    }
+    let host = FakeHost::with_crash(&crash);
+    let ends: Vec<_> = crashes.iter().map(|after| life(&path, &host, &crash, Some(*after))).collect();
     assert!(life(&path, &host, &crash, None), "the last life is not crashed");
     assert_each_effect_once(&host);
+    !ends[0]
 }
 
 #[test]
 fn a_controller_killed_at_any_one_point_is_followed_by_one_that_finishes_the_run() {
-    let directory = tempfile::tempdir().unwrap();
-    let (mut points, mut host) = (0, FakeHost::new());
-    let crash = CrashPoint::default();
-    host.crash = crash.clone();
     // As many points as a life has, found by going on until one is not reached.
-    while !life(&directory.path().join(points.to_string()), &FakeHost { crash: crash.clone(), ..FakeHost::new() }, &crash, Some(points)) {
-        lives(&[points]);
-        points += 1;
-    }
+    let points = (0..).take_while(|after| lives(&[*after])).count();
     assert!(points > 20, "only {points} points were tried");
 }
 

@@ -19,9 +19,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Longer than anything here takes; reaching it fails the test.
-pub const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-pub fn settings() -> ServicesSettings {
+pub(crate) fn settings() -> ServicesSettings {
     let short = Duration::from_millis(1);
     let pace = Pace {
         retry_min: short,
@@ -37,19 +37,19 @@ pub fn settings() -> ServicesSettings {
 }
 
 /// Everything of one controller.
-pub struct House {
-    pub services: Services,
-    pub host: FakeHost,
-    pub by: Principal,
-    pub store: Arc<dyn Store>,
-    pub directory: tempfile::TempDir,
+pub(crate) struct House {
+    pub(crate) services: Services,
+    pub(crate) host: FakeHost,
+    pub(crate) by: Principal,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) directory: tempfile::TempDir,
 }
 
-pub fn host_name() -> HostName {
+pub(crate) fn host_name() -> HostName {
     "box".parse().unwrap()
 }
 
-pub async fn services(store: Arc<dyn Store>, host: &FakeHost, settings: ServicesSettings) -> Services {
+pub(crate) async fn services(store: Arc<dyn Store>, host: &FakeHost, settings: ServicesSettings) -> Services {
     let ports = Ports {
         store,
         links: Arc::new(FakeLinks::default().with(&host_name(), host)),
@@ -59,18 +59,18 @@ pub async fn services(store: Arc<dyn Store>, host: &FakeHost, settings: Services
     Services::start(ports, settings).await.unwrap()
 }
 
-pub async fn enroll(services: &Services) {
+pub(crate) async fn enroll(services: &Services) {
     let request =
         EnrollHost { name: Some(host_name()), address: "lazaret@box".to_owned(), host_key: FAKE_KEY.to_owned() };
     services.hosts.enroll(&Principal::controller(), request).await.unwrap();
 }
 
 impl House {
-    pub async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::with(settings()).await
     }
 
-    pub async fn with(settings: ServicesSettings) -> Self {
+    pub(crate) async fn with(settings: ServicesSettings) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&directory.path().join("db")).await.unwrap());
         let host = FakeHost::new();
@@ -80,23 +80,23 @@ impl House {
     }
 
     /// Stops the controller in order and starts another over the same store.
-    pub async fn restart(&mut self, settings: ServicesSettings) {
+    pub(crate) async fn restart(&mut self, settings: ServicesSettings) {
         self.services.stop().await;
         self.services = services(Arc::clone(&self.store), &self.host, settings).await;
     }
 
-    pub async fn delegate(&self, request: CreateRun) -> Run {
+    pub(crate) async fn delegate(&self, request: CreateRun) -> Run {
         self.services.runs.delegate(&self.by, None, request).await.unwrap()
     }
 
-    pub async fn done(&self, run: &RunId) -> Run {
+    pub(crate) async fn done(&self, run: &RunId) -> Run {
         let run = self.services.runs.wait(&self.by, run, LONG).await.unwrap();
         assert!(run.outcome.is_some() && run.cause.is_some(), "not done in time: {run:?}");
         run
     }
 
     /// The run once something holds of it.
-    pub async fn until(&self, run: &RunId, holds: impl Fn(&Run) -> bool) -> Run {
+    pub(crate) async fn until(&self, run: &RunId, holds: impl Fn(&Run) -> bool) -> Run {
         tokio::time::timeout(LONG, async {
             loop {
                 let seen = self.services.runs.get(&self.by, run).await.unwrap();
@@ -110,19 +110,19 @@ impl House {
         .unwrap()
     }
 
-    pub async fn all_events(&self, run: &RunId) -> Vec<Event> {
+    pub(crate) async fn all_events(&self, run: &RunId) -> Vec<Event> {
         all_events(&self.services, run).await
     }
 }
 
 /// All events of a run that is done, by following it.
-pub async fn all_events(services: &Services, run: &RunId) -> Vec<Event> {
+pub(crate) async fn all_events(services: &Services, run: &RunId) -> Vec<Event> {
     let stream = services.runs.follow(&Principal::controller(), run, 0).await.unwrap();
     tokio::time::timeout(LONG, stream.collect()).await.unwrap()
 }
 
 /// Asserts that events count from 1 without gap, and end with the end.
-pub fn assert_whole(events: &[Event]) {
+pub(crate) fn assert_whole(events: &[Event]) {
     let seqs: Vec<_> = events.iter().map(|event| event.seq).collect();
     assert_eq!(seqs, (1..=events.len() as u64).collect::<Vec<_>>());
     let ends = events.iter().filter(|event| matches!(event.body, EventBody::End { .. })).count();
@@ -131,7 +131,7 @@ pub fn assert_whole(events: &[Event]) {
 }
 
 /// The text of one stream.
-pub fn text(events: &[Event], name: &str) -> String {
+pub(crate) fn text(events: &[Event], name: &str) -> String {
     let logs = events.iter().filter_map(|event| match &event.body {
         EventBody::Log { stream, text } if stream == name => Some(text.as_str()),
         _ => None,
@@ -139,23 +139,23 @@ pub fn text(events: &[Event], name: &str) -> String {
     logs.collect()
 }
 
-pub fn command(words: &[&str]) -> CreateRun {
+pub(crate) fn command(words: &[&str]) -> CreateRun {
     let words = words.iter().map(|word| (*word).to_owned()).collect();
     CreateRun { command: Some(Argv::new(words).unwrap()), ..CreateRun::default() }
 }
 
-pub fn on_repo() -> CreateRun {
+pub(crate) fn on_repo() -> CreateRun {
     CreateRun { repo: Some("acme/demo".parse().unwrap()), ..command(&["make", "test"]) }
 }
 
 /// A store that stops its caller at the n-th write, before or after it is on disk.
-pub struct CrashingStore {
-    pub inner: SqliteStore,
-    pub crash: CrashPoint,
+pub(crate) struct CrashingStore {
+    pub(crate) inner: SqliteStore,
+    pub(crate) crash: CrashPoint,
 }
 
 impl CrashingStore {
-    pub async fn open(path: &Path, crash: CrashPoint) -> Self {
+    pub(crate) async fn open(path: &Path, crash: CrashPoint) -> Self {
         Self { inner: SqliteStore::open(path).await.unwrap(), crash }
     }
 }
