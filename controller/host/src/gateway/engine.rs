@@ -115,13 +115,14 @@ impl Engine {
 
     /// Takes in what has come, sends what is to go, and clears away what has ended.
     pub(super) fn step(&mut self) -> Result<Step, CableFault> {
+        // Made before the lock is taken, so that a stream it holds is never dropped under the lock.
+        let mut step = Step::default();
         let shared = Arc::clone(&self.shared);
         let mut guard = shared.net();
         let net = &mut *guard;
         let now = StackInstant::from_micros(
             i64::try_from(self.started.elapsed().as_micros()).unwrap_or(i64::MAX),
         );
-        let mut step = Step::default();
         while self.wire.may_send() {
             let Some(frame) = self.wire.front()? else {
                 break;
