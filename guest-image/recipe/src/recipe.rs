@@ -34,6 +34,20 @@ pub struct Recipe {
     pub kernel: Kernel,
     /// The optional layers by name.
     pub layers: BTreeMap<String, Layer>,
+    /// What the search for credentials finds and may stay.
+    pub harmless: Vec<Harmless>,
+}
+
+/// A finding that is none.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Harmless {
+    /// How the path of the file begins.
+    pub path: String,
+    /// What is found there.
+    pub what: String,
+    /// Why it may stay.
+    pub why: String,
 }
 
 /// Which kernel, and which of its modules the initramfs loads.
@@ -93,6 +107,7 @@ mod tests {
         let recipe = Recipe::embedded().unwrap();
         assert!(recipe.packages.is_sorted(), "packages are kept in order");
         assert!(recipe.chosen_layers(&["claude".into()]).unwrap()["claude"].version.starts_with("2.1."));
+        assert!(recipe.harmless.iter().all(|known| !known.why.is_empty() && known.path.len() > 10));
         assert!(matches!(recipe.chosen_layers(&["nothing".into()]), Err(ImageError::UnknownLayer(_))));
     }
 }

@@ -6,6 +6,7 @@
 
 use crate::error::At;
 use crate::ImageError;
+use crate::recipe::Harmless;
 use regex::bytes::RegexSet;
 use std::fs::{self, File};
 use std::io::Read;
@@ -36,11 +37,12 @@ const EXAMPLES: [&[u8]; 1] = [b"AKIAIOSFODNN7EXAMPLE"];
 const PIECE: usize = 4 << 20;
 const OVERLAP: usize = 16 << 10;
 
-/// Searches a tree. Findings are `path: what`, with paths relative to the tree.
+/// Searches a tree. Findings are `path: what`, with paths relative to the tree, without those that
+/// the recipe knows to be harmless.
 ///
 /// # Errors
 /// The tree cannot be read.
-pub fn tree(root: &Path) -> Result<Vec<String>, ImageError> {
+pub fn tree(root: &Path, harmless: &[Harmless]) -> Result<Vec<String>, ImageError> {
     let shapes = shapes()?;
     let mut findings = Vec::new();
     let mut directories = vec![PathBuf::new()];
@@ -57,7 +59,9 @@ pub fn tree(root: &Path) -> Result<Vec<String>, ImageError> {
                     findings.push(format!("{}: a file for credentials", path.display()));
                 }
                 let file = File::open(entry.path()).at("opening", &entry.path())?;
-                if let Some(what) = content(&shapes, file).at("reading", &entry.path())? {
+                if let Some(what) = content(&shapes, file).at("reading", &entry.path())?
+                    && !harmless.iter().any(|known| known.what == what && path.to_string_lossy().starts_with(&known.path))
+                {
                     findings.push(format!("{}: {what}", path.display()));
                 }
             }
@@ -143,6 +147,9 @@ mod tests {
         fs::write(dir.path().join("root/.netrc"), "").unwrap();
         fs::write(dir.path().join("root/note"), token("glpat-", 20)).unwrap();
         std::os::unix::fs::symlink("/etc/shadow", dir.path().join("link")).unwrap();
-        assert_eq!(tree(dir.path()).unwrap(), ["root/.netrc: a file for credentials", "root/note: GitLab token"]);
+        assert_eq!(tree(dir.path(), &[]).unwrap(), ["root/.netrc: a file for credentials", "root/note: GitLab token"]);
+        let known = |what: &str| Harmless { path: "root/no".into(), what: what.into(), why: "a test".into() };
+        assert_eq!(tree(dir.path(), &[known("GitLab token")]).unwrap().len(), 1);
+        assert_eq!(tree(dir.path(), &[known("private key")]).unwrap().len(), 2, "only what is known is let pass");
     }
 }

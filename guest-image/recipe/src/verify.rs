@@ -2,6 +2,7 @@
 
 use crate::error::At;
 use crate::manifest::{self, FORMAT, INITRD, KERNEL, Manifest, ROOT};
+use crate::recipe::Recipe;
 use crate::tools::FSCK_EROFS;
 use crate::{ImageError, digest, scan};
 use std::fs;
@@ -82,7 +83,7 @@ pub fn scan_image(dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<(), Imag
     let mut command = FSCK_EROFS.command();
     command.arg(format!("--extract={}", tree.display())).args(["--no-preserve-owner", "--no-preserve-perms"]).arg(dir.join(ROOT));
     FSCK_EROFS.run(command, progress)?;
-    let findings = scan::tree(&tree)?;
+    let findings = scan::tree(&tree, &Recipe::embedded()?.harmless)?;
     if findings.is_empty() { Ok(()) } else { Err(ImageError::Credential(findings)) }
 }
 

@@ -64,7 +64,7 @@ pub(super) fn step(
             place(&entry.dir.join(layers::PROGRAM), &tree.join(&layer.target))?;
         }
         line("searching for credentials");
-        let findings = scan::tree(&tree)?;
+        let findings = scan::tree(&tree, &recipe.harmless)?;
         if !findings.is_empty() {
             return Err(ImageError::Credential(findings));
         }
