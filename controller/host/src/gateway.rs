@@ -34,12 +34,17 @@ mod names;
 mod screen;
 mod services;
 mod stream;
+#[cfg(test)]
+#[path = "../tests/support/test_guest.rs"]
+mod test_guest;
+#[cfg(test)]
+mod tests;
 mod web;
 
 pub use cable::CableFault;
 pub use log::EgressLog;
 
-use dial::SystemResolver;
+use dial::{Internet, Outside};
 use engine::Engine;
 use flow::Surroundings;
 use lazaret_domain::SandboxId;
@@ -95,13 +100,30 @@ pub async fn serve(
             EgressPolicy::default()
         }
     };
-    let engine = Engine::new(Arc::new(policy), log.clone(), rand::random());
-    let resolver = Box::new(SystemResolver::new());
+    serve_to(
+        cable,
+        GatewayConfig { policy, ..config },
+        log,
+        stop,
+        Box::new(Internet::new()),
+    )
+    .await
+}
+
+/// [`serve`], with something else for the internet in tests.
+async fn serve_to(
+    cable: UnixStream,
+    config: GatewayConfig,
+    log: EgressLog,
+    stop: CancellationToken,
+    outside: Box<dyn Outside>,
+) -> GatewayEnd {
+    let engine = Engine::new(Arc::new(config.policy), log.clone(), rand::random());
     let around = Surroundings {
         sandbox: config.sandbox,
         uplink: config.uplink,
         log: log.clone(),
-        resolver,
+        outside,
     };
     let end = tokio::select! {
         end = drive(&cable, engine, Arc::new(around)) => end,

@@ -41,18 +41,47 @@ impl DialError {
     }
 }
 
+/// What is beyond the gateway, as connections see it.
+pub(super) trait Outside: Send + Sync {
+    /// Connects to the host of a permission.
+    fn dial<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<TcpStream, DialError>>;
+
+    /// Connects to an address that was asked for as such.
+    fn connect<'a>(&'a self, to: &'a Dialable) -> BoxFuture<'a, Result<TcpStream, DialError>>;
+}
+
+/// The internet, by way of this machine's own resolvers.
+pub(super) struct Internet(SystemResolver);
+
+impl Internet {
+    /// The internet as this machine is set up to reach it.
+    pub(super) fn new() -> Self {
+        Self(SystemResolver::new())
+    }
+}
+
+impl Outside for Internet {
+    fn dial<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<TcpStream, DialError>> {
+        Box::pin(dial(permit, &self.0))
+    }
+
+    fn connect<'a>(&'a self, to: &'a Dialable) -> BoxFuture<'a, Result<TcpStream, DialError>> {
+        Box::pin(connect(to))
+    }
+}
+
 /// Where the addresses of an allowed host come from.
-pub(super) trait Resolve: Send + Sync {
+trait Resolve: Send + Sync {
     /// The addresses of a host, in the order in which to try them.
     fn resolve<'a>(&'a self, host: &'a DomainName) -> BoxFuture<'a, Vec<IpAddr>>;
 }
 
 /// The resolvers that this machine is set up with.
-pub(super) struct SystemResolver(Option<TokioResolver>);
+struct SystemResolver(Option<TokioResolver>);
 
 impl SystemResolver {
     /// Reads the machine's settings. Without usable ones no name resolves.
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         let resolver = TokioResolver::builder_tokio().and_then(|builder| builder.build());
         if let Err(error) = &resolver {
             tracing::warn!(%error, "this machine has no usable DNS settings: only pinned hosts can be reached");
@@ -86,7 +115,7 @@ impl Resolve for SystemResolver {
 }
 
 /// Connects to the host of a permission.
-pub(super) async fn dial(permit: &Permit, resolver: &dyn Resolve) -> Result<TcpStream, DialError> {
+async fn dial(permit: &Permit, resolver: &dyn Resolve) -> Result<TcpStream, DialError> {
     let addresses = match permit.pinned() {
         Some(addresses) => addresses.to_vec(),
         None => resolver.resolve(permit.host()).await,
@@ -108,7 +137,7 @@ pub(super) async fn dial(permit: &Permit, resolver: &dyn Resolve) -> Result<TcpS
 }
 
 /// Connects to just this address.
-pub(super) async fn connect(dialable: &Dialable) -> Result<TcpStream, DialError> {
+async fn connect(dialable: &Dialable) -> Result<TcpStream, DialError> {
     let address = dialable.address();
     if !dialable.is_pinned() && is_own(address) {
         return Err(DialError::OwnAddress);

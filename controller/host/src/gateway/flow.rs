@@ -1,6 +1,6 @@
 //! The life of one admitted connection, from the guest's first segment to its record in the log.
 
-use super::dial::{DialError, Resolve, connect, dial};
+use super::dial::{DialError, Outside};
 use super::engine::{Admission, Target};
 use super::hello::{self, Hello, MAX_HELLO, UNRECOGNIZED_NAME};
 use super::log::{EgressLog, Volume};
@@ -33,7 +33,7 @@ pub(super) struct Surroundings {
     pub(super) sandbox: SandboxId,
     pub(super) uplink: PathBuf,
     pub(super) log: EgressLog,
-    pub(super) resolver: Box<dyn Resolve>,
+    pub(super) outside: Box<dyn Outside>,
 }
 
 /// Serves one connection until it ends.
@@ -59,7 +59,7 @@ pub(super) async fn run(admission: Admission, around: Arc<Surroundings>) {
             Target::Address(dialable, rule) => {
                 let to = dialable.address();
                 let mut record = Record::new(&around.log, &tally, &to.ip(), to.port(), &rule);
-                record.outcome(match connect(&dialable).await {
+                record.outcome(match around.outside.connect(&dialable).await {
                     Ok(upstream) => splice(stream, upstream).await,
                     Err(error) => error.into(),
                 });
@@ -113,7 +113,7 @@ async fn to_host(mut stream: GuestStream, permit: Permit, around: &Surroundings)
             Hello::Incomplete => return Outcome::Failed("no TLS ClientHello came".to_owned()),
         }
     }
-    let mut upstream = match dial(&permit, around.resolver.as_ref()).await {
+    let mut upstream = match around.outside.dial(&permit).await {
         Ok(upstream) => upstream,
         Err(error) => return error.into(),
     };

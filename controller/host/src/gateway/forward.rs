@@ -15,7 +15,7 @@ use lazaret_api::public::Problem;
 use lazaret_domain::DenialCode;
 use std::convert::Infallible;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 /// The body of an answer to the guest.
 pub(super) type Body = BoxBody<Bytes, hyper::Error>;
@@ -54,8 +54,11 @@ where
         .max_buf_size(MAX_HEAD)
         .half_close(true)
         .serve_connection(TokioIo::new(stream), service);
-    // A guest that breaks off, or does not speak HTTP, has had its answer from hyper.
-    let _ = connection.await;
+    // A guest that breaks off, or does not speak HTTP, has had its answer from hyper. One that asked
+    // for an upgrade has got an ordinary answer, but hyper leaves it to us to end the connection.
+    if let Ok(parts) = connection.without_shutdown().await {
+        let _ = parts.io.into_inner().shutdown().await;
+    }
 }
 
 /// Sends a request over a fresh stream and gives back the answer, both bodies as they come.

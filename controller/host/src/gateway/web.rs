@@ -4,7 +4,6 @@
 //! upgrade to another protocol, leads past the check. Each request gets a connection of its own, to
 //! an address that was judged for it.
 
-use super::dial::dial;
 use super::flow::{Outcome, Surroundings};
 use super::forward::{self, Body, pass_on, problem};
 use super::stream::GuestStream;
@@ -48,7 +47,7 @@ async fn answer(
     if let Ok(host) = HeaderValue::from_str(permit.host().as_str()) {
         request.headers_mut().insert(HOST, host);
     }
-    let upstream = match dial(permit, around.resolver.as_ref()).await {
+    let upstream = match around.outside.dial(permit).await {
         Ok(upstream) => upstream,
         Err(error) => {
             let refused = error.is_refusal();

@@ -5,9 +5,14 @@
 
 #![allow(
     dead_code,
-    unreachable_pub,
     missing_docs,
+    unreachable_pub,
     reason = "each test file uses its own part of it"
+)]
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a failing test is the report"
 )]
 
 use bytes::{Buf, BufMut, BytesMut};
@@ -16,7 +21,7 @@ use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium};
 use smoltcp::socket::{tcp, udp};
 use smoltcp::time::Instant as StackInstant;
-use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr, IpEndpoint, Ipv4Address};
+use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr, IpEndpoint};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
@@ -249,7 +254,7 @@ impl TestGuest {
         let mut socket = tcp::Socket::new(buffer(), buffer());
         socket.set_nagle_enabled(false);
         socket.set_ack_delay(None);
-        let remote = SocketAddrV4::new(Ipv4Address::from(address), port);
+        let remote = SocketAddrV4::new(address, port);
         self.next_port = if self.next_port == 65_000 {
             41_000
         } else {
