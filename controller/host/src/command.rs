@@ -108,8 +108,14 @@ pub fn run(command: HostCommand) -> anyhow::Result<ExitCode> {
 }
 
 fn open(root: PathBuf) -> anyhow::Result<State> {
+    inherit_nothing();
     let config = HostConfig::load(&root)?;
     State::open(root, config).context("open the state directory")
+}
+
+/// Descriptors that whoever started us left open go no further: not to a shim, not to QEMU.
+fn inherit_nothing() {
+    close_fds::set_fds_cloexec(3, &[]);
 }
 
 /// One thread, because a shim's children must be started by the main thread (QEMU dies with the

@@ -116,7 +116,7 @@ fn appear(state: &State, record: &Record, fence: Fence) -> std::io::Result<()> {
     crate::state::private_dir(&making)?;
     let dir = SandboxDir::at(making.clone());
     dir.write(RECORD, record)?;
-    std::fs::write(dir.join("fence"), fence.0.to_string())?;
+    dir.pass_fence(fence).map_err(std::io::Error::other)?;
     std::fs::rename(making, state.sandbox(&record.id).path())
 }
 
@@ -144,7 +144,7 @@ async fn start_shim(state: &State, id: &SandboxId, dir: &SandboxDir) -> Result<(
 }
 
 fn spawn_shim(state: &State, id: &SandboxId, dir: &SandboxDir) -> anyhow::Result<Child> {
-    let log = std::fs::File::options().create(true).append(true).open(dir.join("shim.log"))?;
+    let log = crate::state::private_file(&dir.join("shim.log"))?;
     let program = std::env::current_exe().context("find our own program")?;
     Command::new(program)
         .args(["host", "shim", "--state"])

@@ -12,7 +12,7 @@ use lazaret_domain::{Denial, DenialCode, Fence, SandboxId};
 use std::time::Duration;
 
 /// How long a shim may take to end its sandbox when asked, before it is killed.
-const ORDERLY: Duration = Duration::from_secs(20);
+const ORDERLY: Duration = Duration::from_secs(10);
 /// How long the kernel may take to end a killed process.
 const KILLED: Duration = Duration::from_secs(10);
 
