@@ -121,7 +121,7 @@ async fn bodies_stream_both_ways_at_once() {
         assert_eq!(output.next().await.unwrap().unwrap(), part);
     }
     drop(input);
-    let rest: Vec<_> = output.collect().await;
+    let rest: Vec<_> = StreamExt::collect(output).await;
     assert!(rest.into_iter().all(|part| part.is_ok_and(|part| part.is_empty())));
 }
 
