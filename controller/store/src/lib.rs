@@ -30,7 +30,7 @@ use lazaret_services::ports::store::{
     Accepted, Counts, Fact, HostRecord, KeyRecord, NewRun, RunRecord, Store, StoreError, Taken,
 };
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{Sqlite, Transaction};
+use sqlx::{AssertSqlSafe, Sqlite, Transaction};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
@@ -90,6 +90,17 @@ impl SqliteStore {
             .await
             .map_err(failed)?;
         Ok(Self { writer, readers, log_cap })
+    }
+
+    /// Lets the file grow to so many pages and no further, as on a full disk.
+    ///
+    /// # Errors
+    /// If the database cannot be asked.
+    #[doc(hidden)]
+    pub async fn limit_pages_for_tests(&self, pages: u32) -> Result<(), StoreError> {
+        let pragma = AssertSqlSafe(format!("PRAGMA max_page_count = {pages}"));
+        sqlx::raw_sql(pragma).execute(&self.writer).await.map_err(failed)?;
+        Ok(())
     }
 
     /// Closes all connections; the write-ahead log is folded into the file.
