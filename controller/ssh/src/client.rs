@@ -14,6 +14,7 @@ use lazaret_api::{FENCE_HEADER, PROTOCOL, PROTOCOL_HEADER};
 use lazaret_domain::{Denial, DenialCode};
 use lazaret_services::ports::host_link::ByteStream;
 use serde::de::DeserializeOwned;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -83,12 +84,13 @@ impl HostClient {
     /// # Errors
     /// [`CallError`].
     pub async fn call(&self, call: Call) -> Result<Response<Incoming>, CallError> {
-        let request = request(call).map_err(CallError::Denied)?;
+        let own_failure = OwnFailure::default();
+        let request = request(call, &own_failure).map_err(CallError::Denied)?;
         let mut requests = self.requests.clone();
         let response = match requests.send_request(request).await {
             Ok(response) => response,
             Err(error) => {
-                return Err(match denial_within(&error) {
+                return Err(match own_failure.take() {
                     // Our own body ended the request; the connection is fine.
                     Some(denial) => CallError::Denied(denial),
                     None => CallError::Broken(chain(&error)),
@@ -138,7 +140,7 @@ pub(crate) fn stream(body: Incoming) -> ByteStream {
     }))
 }
 
-fn request(call: Call) -> Result<Request<RequestBody>, Denial> {
+fn request(call: Call, own_failure: &OwnFailure) -> Result<Request<RequestBody>, Denial> {
     let mut request = Request::builder()
         .method(call.method)
         .uri(format!("http://host{}", call.path))
@@ -151,7 +153,11 @@ fn request(call: Call) -> Result<Request<RequestBody>, Denial> {
     }
     let body = match call.body {
         Body::Bytes(bytes) => Full::new(bytes).map_err(|never| match never {}).boxed_unsync(),
-        Body::Stream(stream) => StreamBody::new(stream.map_ok(Frame::data)).boxed_unsync(),
+        Body::Stream(stream) => {
+            let own_failure = own_failure.clone();
+            let stream = stream.inspect_err(move |denial| own_failure.put(denial));
+            StreamBody::new(stream.map_ok(Frame::data)).boxed_unsync()
+        }
     };
     request
         .body(body)
@@ -170,16 +176,18 @@ fn check_protocol<B>(response: &Response<B>) -> Result<(), Denial> {
     }
 }
 
-/// A denial that one of our own request bodies ended with.
-fn denial_within(error: &hyper::Error) -> Option<Denial> {
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        if let Some(denial) = cause.downcast_ref::<Denial>() {
-            return Some(denial.clone());
-        }
-        source = cause.source();
+/// Why the body of a request of ours ended early. HTTP/2 tells of it only as a reset stream.
+#[derive(Clone, Default)]
+struct OwnFailure(Arc<Mutex<Option<Denial>>>);
+
+impl OwnFailure {
+    fn put(&self, denial: &Denial) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(denial.clone());
     }
-    None
+
+    fn take(&self) -> Option<Denial> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
 }
 
 /// An error with its causes, in one line.

@@ -1,8 +1,6 @@
 //! Who may talk to whom, and what may be said: against a real OpenSSH server.
 
-mod common;
-
-use common::{PATIENCE, address, ground, lines, link, links, name, quick, set_mode};
+use crate::common::{PATIENCE, address, ground, lines, link, links, name, quick, set_mode};
 use lazaret_domain::DenialCode;
 use lazaret_services::ports::host_link::{HostLinks, LinkState};
 use std::path::Path;

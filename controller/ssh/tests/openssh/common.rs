@@ -1,5 +1,4 @@
 //! A real sshd, a real account and a stand-in for the host side.
-#![allow(dead_code, reason = "each test program uses a part of it")]
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -15,10 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What a test waits for at most; only a defect makes it wait so long.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The stand-in, built beside this test.
-pub fn stub() -> PathBuf {
+pub(crate) fn stub() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let profile = test.ancestors().nth(2).unwrap();
     let stub = profile.join("examples/host_stub");
@@ -26,11 +25,11 @@ pub fn stub() -> PathBuf {
     stub
 }
 
-pub async fn ground() -> Ground {
+pub(crate) async fn ground() -> Ground {
     Ground::prepare(&stub(), toml::Table::new()).await.unwrap()
 }
 
-pub fn address(ground: &Ground) -> HostAddress {
+pub(crate) fn address(ground: &Ground) -> HostAddress {
     let host = ground.host().unwrap();
     HostAddress {
         user: host.account.name.clone(),
@@ -41,7 +40,7 @@ pub fn address(ground: &Ground) -> HostAddress {
 }
 
 /// Answers every route with the sandbox it saw.
-pub fn routes() -> UplinkService {
+pub(crate) fn routes() -> UplinkService {
     UplinkService::new(tower::service_fn(|request: Request<Incoming>| async move {
         let sandbox = request.extensions().get::<SandboxId>().map(ToString::to_string).unwrap_or_default();
         let header = request.headers().contains_key(lazaret_api::uplink::SANDBOX_HEADER);
@@ -51,24 +50,24 @@ pub fn routes() -> UplinkService {
     }))
 }
 
-pub fn quick() -> SshSettings {
+pub(crate) fn quick() -> SshSettings {
     SshSettings { first_pause: Duration::from_millis(20), longest_pause: Duration::from_millis(200), ..SshSettings::default() }
 }
 
-pub fn links(key: &std::path::Path, settings: SshSettings) -> SshLinks {
+pub(crate) fn links(key: &std::path::Path, settings: SshSettings) -> SshLinks {
     SshLinks::new(ClientKey::load(key).unwrap(), routes(), settings)
 }
 
-pub fn name() -> HostName {
+pub(crate) fn name() -> HostName {
     "here".parse().unwrap()
 }
 
-pub fn link(ground: &Ground) -> Arc<dyn HostLink> {
+pub(crate) fn link(ground: &Ground) -> Arc<dyn HostLink> {
     links(&ground.host().unwrap().client_key, quick()).connect(&name(), &address(ground))
 }
 
 /// Waits until the link's state is as wanted.
-pub async fn until(link: &Arc<dyn HostLink>, wanted: impl Fn(&LinkState) -> bool) -> LinkState {
+pub(crate) async fn until(link: &Arc<dyn HostLink>, wanted: impl Fn(&LinkState) -> bool) -> LinkState {
     let mut state = link.state();
     let found = tokio::time::timeout(PATIENCE, state.wait_for(wanted)).await;
     match found {
@@ -78,7 +77,7 @@ pub async fn until(link: &Arc<dyn HostLink>, wanted: impl Fn(&LinkState) -> bool
 }
 
 /// Waits until a file in the host's state directory holds a line, and returns its lines.
-pub async fn lines(ground: &Ground, file: &str, wanted: impl Fn(&[String]) -> bool) -> Vec<String> {
+pub(crate) async fn lines(ground: &Ground, file: &str, wanted: impl Fn(&[String]) -> bool) -> Vec<String> {
     let path = ground.state().join(file);
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
@@ -92,6 +91,6 @@ pub async fn lines(ground: &Ground, file: &str, wanted: impl Fn(&[String]) -> bo
     }
 }
 
-pub fn set_mode(ground: &Ground, mode: &str) {
+pub(crate) fn set_mode(ground: &Ground, mode: &str) {
     std::fs::write(ground.state().join("mode"), mode).unwrap();
 }

@@ -1,9 +1,7 @@
 //! One connection per host that lasts, is shared, and comes back: against a real OpenSSH server.
 
-mod common;
-
 use bytes::Bytes;
-use common::{PATIENCE, address, ground, lines, link, links, name, quick, until};
+use crate::common::{PATIENCE, address, ground, lines, link, links, name, quick, until};
 use futures::StreamExt;
 use lazaret_domain::{DenialCode, ExecId, Fence, GuestPath, SandboxId};
 use lazaret_services::ports::host_link::{Area, HostAddress, HostLinks, LinkState};
