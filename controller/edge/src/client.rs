@@ -18,7 +18,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 pub(crate) struct Client(IpAddr);
 
 impl Client {
-    fn of(address: IpAddr) -> Self {
+    pub(crate) fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V6(v6) => Self(IpAddr::V6(Ipv6Addr::from(
                 u128::from(v6) & (u128::MAX << 64),

@@ -13,6 +13,7 @@ use lazaret_domain::{Denial, DenialCode};
 use lazaret_services::IdempotencyKey;
 use serde::de::DeserializeOwned;
 use std::str::FromStr;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// A JSON body of a known shape, at most the JSON limit long.
 pub(crate) struct JsonBody<T>(pub(crate) T);
@@ -41,19 +42,23 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.is_some_and(|text| text.trim().eq_ignore_ascii_case("application/json"))
 }
 
-/// The bytes of an upload, at most the upload limit long.
-pub(crate) struct UploadBody(pub(crate) Bytes);
+/// The bytes of an upload, at most the upload limit long. Only so many are in memory at the same
+/// time, until the handler has done with them.
+pub(crate) struct UploadBody {
+    pub(crate) bytes: Bytes,
+    pub(crate) held: OwnedSemaphorePermit,
+}
 
 impl FromRequest<Edge> for UploadBody {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, edge: &Edge) -> Result<Self, Refusal> {
-        let Ok(_permit) = edge.uploads.try_acquire() else {
-            let denial = Denial::new(DenialCode::RateLimited, "too many uploads at the same time")
-                .retry_after(1);
-            return Err(denial.into());
+        let Ok(held) = edge.uploads.clone().try_acquire_owned() else {
+            let denial = Denial::new(DenialCode::RateLimited, "too many uploads at the same time");
+            return Err(denial.retry_after(1).into());
         };
-        Ok(Self(read(request, edge.settings.upload_body).await?))
+        let bytes = read(request, edge.settings.upload_body).await?;
+        Ok(Self { bytes, held })
     }
 }
 

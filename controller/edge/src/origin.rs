@@ -83,12 +83,6 @@ impl Origin {
         &self.authority
     }
 
-    /// Whether it is reached over TLS.
-    #[must_use]
-    pub fn is_secure(&self) -> bool {
-        self.secure
-    }
-
     /// The origin as text, with its port.
     #[must_use]
     pub fn with_port(&self) -> String {
@@ -125,16 +119,13 @@ pub(crate) async fn check(
     next: Next,
 ) -> Result<Response, Refusal> {
     let named = named_host(request.headers(), request.uri());
+    // A name without a port means a default port; which one depends on what stands before us.
     let ours = named.is_some_and(|text| {
-        edge.settings
-            .hosts
-            .iter()
-            .zip(&edge.settings.origins)
-            .any(|(host, origin)| {
-                // Without a port a name means the default port of the scheme it is known under.
-                Authority::parse(text, if origin.is_secure() { 443 } else { 80 }).as_ref()
-                    == Some(host)
-            })
+        let read = |port| Authority::parse(text, port);
+        [read(80), read(443)]
+            .into_iter()
+            .flatten()
+            .any(|host| edge.settings.hosts.contains(&host))
     });
     if !ours {
         return Err(Denial::new(

@@ -8,6 +8,7 @@ use crate::origin::{Authority, Origin};
 use ipnet::IpNet;
 use lazaret_domain::{Denial, DenialCode};
 use std::net::SocketAddr;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// A JSON body is at most this long, 1 MB.
@@ -18,6 +19,9 @@ pub const UPLOAD_BODY: usize = 96 << 20;
 pub const REQUESTS_PER_SECOND: u32 = 200;
 /// And this often at once.
 pub const REQUEST_BURST: u32 = 2000;
+
+/// How often a silent stream says that it is alive.
+pub const COMMENT_EVERY: Duration = Duration::from_secs(10);
 
 /// The settings of the edge.
 #[derive(Clone, Debug)]
@@ -38,6 +42,11 @@ pub struct EdgeSettings {
     pub requests_per_second: u32,
     /// How often one client may ask at once.
     pub request_burst: u32,
+    /// How often a silent stream says that it is alive; callers are promised 15 seconds.
+    pub comment_every: Duration,
+    /// Whether clients of the 2025 revisions get MCP sessions. Only a handler that asks its client
+    /// back needs them; the product's tools never do, so they are off.
+    pub mcp_sessions: bool,
     /// Ends streams and MCP calls that wait, so that a stop does not wait for them.
     pub stop: CancellationToken,
 }
@@ -78,6 +87,8 @@ impl EdgeSettings {
             upload_body: UPLOAD_BODY,
             requests_per_second: REQUESTS_PER_SECOND,
             request_burst: REQUEST_BURST,
+            comment_every: COMMENT_EVERY,
+            mcp_sessions: false,
             stop,
         })
     }

@@ -2,8 +2,8 @@
 //!
 //! The data of an event is one line of JSON: whatever a guest prints, line ends and all, stays
 //! inside a JSON string and cannot end the frame it is in. A client comes back with the number of
-//! the last event it has. What lies between that and the oldest event still there is told as a
-//! `gap`, and so is a number this run never had; after that everything there is follows.
+//! the last event it has. What lies between that and the oldest event still there the services tell
+//! as a `gap`, and so they do with a number this run never had.
 
 use crate::auth::Presented;
 use crate::problem::Refusal;
@@ -11,7 +11,7 @@ use crate::state::Edge;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures::{Stream, StreamExt, future, stream};
+use futures::{StreamExt, future, stream};
 use jiff::Timestamp;
 use lazaret_api::public::{Event, EventBody, EventKind};
 use lazaret_domain::{Denial, DenialCode, RunId};
@@ -19,8 +19,6 @@ use lazaret_services::Principal;
 use std::convert::Infallible;
 use std::time::Duration;
 
-/// A silent stream says that it is alive this often; promised are 15 seconds.
-const COMMENT_EVERY: Duration = Duration::from_secs(10);
 /// A stream asks this often whether its key is still good.
 const RECHECK_EVERY: Duration = Duration::from_secs(60);
 
@@ -55,15 +53,12 @@ pub(crate) async fn follow(
     let permit = edge.streams.clone().try_acquire_owned().map_err(|_| {
         Denial::new(DenialCode::RateLimited, "too many streams are open").retry_after(5)
     })?;
-    let after = known(edge, &by, &run, resume).await?;
-    let events = edge
-        .services
-        .runs
-        .follow(&by, &run, after.unwrap_or(0))
-        .await?;
-    let unknown = after.is_none().then(|| gap(0, 0));
-    let whole = stream::iter(unknown).chain(with_gaps(events, after.unwrap_or(0)));
-    let frames = whole.map(move |event| {
+    let (after, unknown) = match resume {
+        ResumePoint::After(after) => (after, None),
+        ResumePoint::Unknown => (0, Some(unknown_number())),
+    };
+    let events = edge.services.runs.follow(&by, &run, after).await?;
+    let frames = stream::iter(unknown).chain(events).map(move |event| {
         let _held = &permit;
         Ok::<_, Infallible>(frame(&event))
     });
@@ -72,7 +67,11 @@ pub(crate) async fn follow(
         future::select(Box::pin(stop.cancelled()), Box::pin(revoked)).await;
     });
     let mut response = Sse::new(frames)
-        .keep_alive(KeepAlive::new().interval(COMMENT_EVERY).text("alive"))
+        .keep_alive(
+            KeepAlive::new()
+                .interval(edge.settings.comment_every)
+                .text("alive"),
+        )
         .into_response();
     // Proxies that gather output would hold events back.
     response.headers_mut().insert(
@@ -82,48 +81,16 @@ pub(crate) async fn follow(
     Ok(response)
 }
 
-/// The number to go on after, if the run has or had such an event. None: it never had.
-async fn known(
-    edge: &Edge,
-    by: &Principal,
-    run: &RunId,
-    resume: ResumePoint,
-) -> Result<Option<u64>, Denial> {
-    let ResumePoint::After(after) = resume else {
-        return Ok(None);
+/// Told to a client that wants to go on after something that is no number of an event.
+fn unknown_number() -> Event {
+    let body = EventBody::Gap {
+        missing: 0,
+        unit: "events".to_owned(),
     };
-    let Some(before) = after.checked_sub(1) else {
-        return Ok(Some(0));
-    };
-    // The event itself, or an older number than the oldest that is left: both are numbers it had.
-    let page = edge.services.runs.events(by, run, before, 1).await?;
-    Ok(page.events.first().map(|_| after))
-}
-
-/// Puts a `gap` before an event whose number is not the next one.
-fn with_gaps(
-    events: impl Stream<Item = Event> + Send,
-    after: u64,
-) -> impl Stream<Item = Event> + Send {
-    let numbered = events.scan(after, |last, event| {
-        let missing = event.seq.saturating_sub(last.saturating_add(1));
-        // A gap event of the services stands for what is missing before it.
-        let told = missing == 0 || event.body.kind() == EventKind::Gap;
-        let before = (!told).then(|| gap(event.seq - 1, missing));
-        *last = event.seq;
-        future::ready(Some(stream::iter(before.into_iter().chain([event]))))
-    });
-    numbered.flatten()
-}
-
-fn gap(seq: u64, missing: u64) -> Event {
     Event {
-        seq,
+        seq: 0,
         at: Timestamp::now(),
-        body: EventBody::Gap {
-            missing,
-            unit: "events".to_owned(),
-        },
+        body,
     }
 }
 
@@ -160,40 +127,5 @@ async fn revoked(edge: Edge, presented: Presented) {
         {
             return;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn note(seq: u64) -> Event {
-        Event {
-            seq,
-            at: Timestamp::UNIX_EPOCH,
-            body: EventBody::Note {
-                text: String::new(),
-            },
-        }
-    }
-
-    #[tokio::test]
-    async fn what_is_missing_is_told_before_what_is_there() {
-        let numbers = |events: Vec<Event>, after| async move {
-            let seen = with_gaps(stream::iter(events), after)
-                .collect::<Vec<_>>()
-                .await;
-            seen.iter()
-                .map(|event| (event.seq, name(event.body.kind())))
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(
-            numbers(vec![note(1), note(2)], 0).await,
-            [(1, "note"), (2, "note")]
-        );
-        assert_eq!(
-            numbers(vec![note(8), note(9)], 3).await,
-            [(7, "gap"), (8, "note"), (9, "note")]
-        );
     }
 }

@@ -14,6 +14,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use lazaret_domain::{Denial, DenialCode};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The guard's knowledge: who may call what.
 #[derive(Clone)]
@@ -50,7 +51,7 @@ pub(crate) async fn check(
     let Some(client) = client else {
         return Err(Denial::new(DenialCode::Internal, "the client could not be told apart").into());
     };
-    guard.edge.throttle.admit(client)?;
+    guard.edge.throttle.admit(client, Instant::now())?;
     let principal = match bearer(request.headers()) {
         None => Err(unauthenticated()),
         Some(presented) => {
@@ -62,7 +63,7 @@ pub(crate) async fn check(
     let principal = principal.inspect_err(|denial| {
         if denial.code == DenialCode::Unauthenticated {
             guard.edge.counters.credential_failed();
-            guard.edge.throttle.failed(client);
+            guard.edge.throttle.failed(client, Instant::now());
             tracing::info!(?client, "a credential was refused");
         }
     })?;

@@ -8,8 +8,7 @@ use crate::client::Client;
 use lazaret_domain::{Denial, DenialCode};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-use tokio::time::Instant;
+use std::time::{Duration, Instant};
 
 const FAILURES: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(600);
@@ -30,8 +29,7 @@ impl Throttle {
     ///
     /// # Errors
     /// `rate_limited` once it failed too often, until its window ends.
-    pub(crate) fn admit(&self, client: Client) -> Result<(), Denial> {
-        let now = Instant::now();
+    pub(crate) fn admit(&self, client: Client, now: Instant) -> Result<(), Denial> {
         let mut clients = self.lock();
         let Some(failures) = clients.get(&client) else {
             return Ok(());
@@ -56,8 +54,7 @@ impl Throttle {
     }
 
     /// Counts a failure.
-    pub(crate) fn failed(&self, client: Client) {
-        let now = Instant::now();
+    pub(crate) fn failed(&self, client: Client, now: Instant) {
         let mut clients = self.lock();
         if clients.len() >= CLIENTS && !clients.contains_key(&client) {
             clients.retain(|_, failures| failures.ends > now);
@@ -85,5 +82,55 @@ impl Throttle {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Client, Failures>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::IpAddr;
+
+    fn client(number: u32) -> Client {
+        Client::of(IpAddr::V4(number.into()))
+    }
+
+    #[test]
+    fn a_client_waits_until_its_window_ends_and_not_longer() {
+        let (throttle, start) = (Throttle::default(), Instant::now());
+        for _ in 0..FAILURES {
+            assert_eq!(throttle.admit(client(1), start), Ok(()));
+            throttle.failed(client(1), start);
+        }
+        let late = start + WINDOW - Duration::from_secs(1);
+        assert_eq!(
+            throttle.admit(client(1), late).unwrap_err().retry_after,
+            Some(2)
+        );
+        assert_eq!(throttle.admit(client(2), late), Ok(()));
+        assert_eq!(throttle.admit(client(1), start + WINDOW), Ok(()));
+    }
+
+    #[test]
+    fn failures_of_another_window_do_not_count() {
+        let (throttle, start) = (Throttle::default(), Instant::now());
+        for turn in 0..3 * FAILURES {
+            let now = start + WINDOW * turn;
+            assert_eq!(throttle.admit(client(1), now), Ok(()));
+            throttle.failed(client(1), now);
+        }
+    }
+
+    #[test]
+    fn the_table_is_bounded_and_keeps_the_latest() {
+        let (throttle, start) = (Throttle::default(), Instant::now());
+        for number in 0..u32::try_from(CLIENTS).unwrap() + 100 {
+            throttle.failed(client(number), start + Duration::from_millis(number.into()));
+        }
+        assert_eq!(throttle.lock().len(), CLIENTS);
+        assert!(
+            throttle
+                .lock()
+                .contains_key(&client(u32::try_from(CLIENTS).unwrap() + 99))
+        );
     }
 }

@@ -13,23 +13,31 @@ use axum::routing::{MethodRouter, any};
 use lazaret_domain::{Denial, DenialCode};
 use rmcp::ServerHandler;
 use rmcp::transport::StreamableHttpServerConfig;
-use rmcp::transport::streamable_http_server::StreamableHttpService;
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
+use rmcp::transport::streamable_http_server::{SessionManager, StreamableHttpService};
 use serde_json::json;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// A silent stream says that it is alive this often.
-const COMMENT_EVERY: Duration = Duration::from_secs(10);
 
 /// The route of `/mcp`.
 pub(crate) fn service<H: ServerHandler>(
     edge: &Edge,
     handler: impl Fn() -> H + Send + Sync + 'static,
 ) -> MethodRouter<Edge> {
-    let sessions = Arc::new(NeverSessionManager::default());
-    let service =
-        StreamableHttpService::new(move || Ok(handler()), sessions, config(&edge.settings));
+    let config = config(&edge.settings);
+    if edge.settings.mcp_sessions {
+        route(handler, LocalSessionManager::default(), config)
+    } else {
+        route(handler, NeverSessionManager::default(), config)
+    }
+}
+
+fn route<H: ServerHandler, M: SessionManager>(
+    handler: impl Fn() -> H + Send + Sync + 'static,
+    sessions: M,
+    config: StreamableHttpServerConfig,
+) -> MethodRouter<Edge> {
+    let service = StreamableHttpService::new(move || Ok(handler()), Arc::new(sessions), config);
     any(move |request: Request| {
         let service = service.clone();
         async move { told_in_json(service.handle(request).await.map(Body::new)) }
@@ -38,7 +46,7 @@ pub(crate) fn service<H: ServerHandler>(
 
 fn config(settings: &EdgeSettings) -> StreamableHttpServerConfig {
     StreamableHttpServerConfig::default()
-        .with_legacy_session_mode(false)
+        .with_legacy_session_mode(settings.mcp_sessions)
         .with_allowed_hosts(settings.hosts.iter().map(crate::origin::Authority::host))
         .with_allowed_origins(
             settings
@@ -48,7 +56,7 @@ fn config(settings: &EdgeSettings) -> StreamableHttpServerConfig {
         )
         .enforce_origin_validation()
         .with_max_request_body_bytes(settings.json_body)
-        .with_sse_keep_alive(Some(COMMENT_EVERY))
+        .with_sse_keep_alive(Some(settings.comment_every))
         .with_cancellation_token(settings.stop.child_token())
 }
 

@@ -6,8 +6,8 @@ use axum::http::request::Parts;
 use lazaret_domain::Denial;
 use lazaret_services::{Principal, Services};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, ErrorData, Implementation, ListToolsResult,
-    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+    CacheScope, CallToolRequestParams, CallToolResponse, ErrorData, Implementation,
+    ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler};
@@ -16,6 +16,9 @@ use tokio_util::sync::CancellationToken;
 const INSTRUCTIONS: &str = "Lazaret runs a task in a microVM of its own. `delegate` starts a run and answers with its \
     id; `status` waits for it; `watch` shows what it prints; `diff` and `read_file` fetch what it made; `teardown` \
     removes everything it held. Nothing you do here cancels a run except `cancel` and `teardown`.";
+
+/// A list of tools may be kept for five minutes.
+const TOOLS_FRESH_MS: u64 = 300_000;
 
 /// The product's tools.
 #[derive(Clone)]
@@ -53,7 +56,11 @@ impl ServerHandler for Tools {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(catalog::list()))
+        let mut list = ListToolsResult::with_all_items(catalog::list());
+        // The same for every caller, and for as long as this build runs.
+        list.ttl_ms = Some(TOOLS_FRESH_MS);
+        list.cache_scope = Some(CacheScope::Public);
+        Ok(list)
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {

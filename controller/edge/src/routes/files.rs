@@ -92,9 +92,13 @@ pub(super) async fn put_file(
     Caller(by): Caller,
     Segments(run, name): Segments<RunId, UploadName>,
     _: Idempotency,
-    UploadBody(bytes): UploadBody,
+    UploadBody { bytes, held }: UploadBody,
 ) -> Result<StatusCode, Refusal> {
-    detached(async move { edge.services.runs.put_file(&by, &run, &name, bytes).await }).await?;
+    detached(async move {
+        let _held = held;
+        edge.services.runs.put_file(&by, &run, &name, bytes).await
+    })
+    .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
