@@ -69,11 +69,13 @@ fn parse_accel(text: &str) -> Result<Accel, String> {
 /// What kept it from doing its work; the caller prints it and fails.
 pub fn run(command: HostCommand) -> anyhow::Result<ExitCode> {
     match command {
-        HostCommand::Gate { state } => match gate::chosen(std::env::var("SSH_ORIGINAL_COMMAND").ok().as_deref()) {
-            Some(gate::Door::Session) => run(HostCommand::Session { state }),
-            Some(gate::Door::Uplink) => run(HostCommand::Uplink { state }),
-            None => Ok(gate::refuse()),
-        },
+        HostCommand::Gate { state } => {
+            match gate::chosen(std::env::var("SSH_ORIGINAL_COMMAND").ok().as_deref()) {
+                Some(gate::Door::Session) => run(HostCommand::Session { state }),
+                Some(gate::Door::Uplink) => run(HostCommand::Uplink { state }),
+                None => Ok(gate::refuse()),
+            }
+        }
         HostCommand::Session { state } => {
             log_to_stderr();
             let state = open(state)?;
@@ -87,17 +89,24 @@ pub fn run(command: HostCommand) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         HostCommand::Shim { state, id } => {
-            log_to_stderr();
+            log_to(shim::Bounded::default);
             let state = open(state)?;
             block_on(shim::run(state, id))?;
             Ok(ExitCode::SUCCESS)
         }
-        HostCommand::Probe { state, accel, fresh } => {
+        HostCommand::Probe {
+            state,
+            accel,
+            fresh,
+        } => {
             log_to_stderr();
             let state = open(state)?;
             let proof = block_on(async move { Ok(probe::prove(&state, accel, fresh).await) })?;
             let (text, code) = match proof {
-                Ok(()) => (format!("{accel:?}: works").to_lowercase(), ExitCode::SUCCESS),
+                Ok(()) => (
+                    format!("{accel:?}: works").to_lowercase(),
+                    ExitCode::SUCCESS,
+                ),
                 Err(denial) => (denial.to_string(), ExitCode::FAILURE),
             };
             // The answer of this subcommand is its standard output.
@@ -121,15 +130,28 @@ fn inherit_nothing() {
 /// One thread, because a shim's children must be started by the main thread (QEMU dies with the
 /// thread that started it), and because nothing here needs more.
 fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let answer = runtime.block_on(Box::pin(work));
     runtime.shutdown_timeout(Duration::from_secs(1));
     answer
 }
 
 fn log_to_stderr() {
+    log_to(std::io::stderr);
+}
+
+fn log_to<W>(writer: W)
+where
+    W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
+{
     let filter = tracing_subscriber::EnvFilter::try_from_env("LAZARET_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     // A second call (from a test, say) keeps the first one's setting.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(std::io::stderr).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_writer(writer)
+        .try_init();
 }

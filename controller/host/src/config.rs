@@ -79,7 +79,9 @@ impl HostConfig {
         let path = root.join(FILE);
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(Self::default());
+            }
             Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
         };
         toml::from_str(&text).with_context(|| format!("{} is not in order", path.display()))
@@ -94,9 +96,18 @@ mod tests {
     fn a_misspelt_setting_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(HostConfig::load(dir.path()).unwrap(), HostConfig::default());
-        std::fs::write(dir.path().join(FILE), "max_sandboxes = 2\nmin_free_disk = \"1G\"\n").unwrap();
+        std::fs::write(
+            dir.path().join(FILE),
+            "max_sandboxes = 2\nmin_free_disk = \"1G\"\n",
+        )
+        .unwrap();
         assert_eq!(HostConfig::load(dir.path()).unwrap().max_sandboxes, 2);
-        for text in ["max_sandbox = 2", "min_free_disk = \"lots\"", "max_sandboxes = -1", "max_cpus = 0"] {
+        for text in [
+            "max_sandbox = 2",
+            "min_free_disk = \"lots\"",
+            "max_sandboxes = -1",
+            "max_cpus = 0",
+        ] {
             std::fs::write(dir.path().join(FILE), text).unwrap();
             assert!(HostConfig::load(dir.path()).is_err(), "{text}");
         }

@@ -42,7 +42,17 @@ mod tests {
     fn the_key_opens_two_doors_and_nothing_else() {
         assert_eq!(chosen(Some("session")), Some(Door::Session));
         assert_eq!(chosen(Some("uplink")), Some(Door::Uplink));
-        for hostile in ["", "session ", " session", "session; id", "sh", "host session", "SESSION", "session\n", "$(id)"] {
+        for hostile in [
+            "",
+            "session ",
+            " session",
+            "session; id",
+            "sh",
+            "host session",
+            "SESSION",
+            "session\n",
+            "$(id)",
+        ] {
             assert_eq!(chosen(Some(hostile)), None, "{hostile:?}");
         }
         assert_eq!(chosen(None), None);

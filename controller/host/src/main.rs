@@ -7,7 +7,11 @@ use lazaret_host::HostCommand;
 use std::process::ExitCode;
 
 #[derive(Parser)]
-#[command(name = "lazaret-host", version, about = "Runs sandboxes on this machine")]
+#[command(
+    name = "lazaret-host",
+    version,
+    about = "Runs sandboxes on this machine"
+)]
 enum Cli {
     /// What runs on a host.
     #[command(subcommand)]

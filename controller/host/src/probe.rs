@@ -5,12 +5,12 @@
 
 use crate::image;
 use crate::process::boot_id;
-use crate::session::vmm_version;
 use crate::state::{State, private_dir, replace};
 use crate::vmm::{self, Cage, Console, Machine};
 use lazaret_api::host::{Accel, AccelChoice};
 use lazaret_domain::{ByteSize, Cpus, Denial, DenialCode};
 use serde::{Deserialize, Serialize};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -23,15 +23,24 @@ const EMULATED_TRIES: u8 = 2;
 /// What an answer was found with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Circumstances {
-    vmm: String,
+    /// QEMU's program, its size, and when it was last changed: enough to see another version.
+    vmm: (PathBuf, u64, i64, i64),
     image: String,
     boot_id: String,
 }
 
 impl Circumstances {
-    async fn now(state: &State) -> Result<Self, Denial> {
-        let boot_id = boot_id().map_err(|error| crate::state::internal("read the boot id", &error))?;
-        Ok(Self { vmm: vmm_version(state).await?, image: image::newest(state)?, boot_id })
+    fn now(state: &State) -> Result<Self, Denial> {
+        let fault =
+            |error: std::io::Error| crate::state::internal("see what a probe depends on", &error);
+        let qemu = vmm::find(&state.config().qemu)?;
+        let meta = std::fs::metadata(&qemu).map_err(fault)?;
+        let vmm = (qemu, meta.size(), meta.mtime(), meta.ctime());
+        Ok(Self {
+            vmm,
+            image: image::newest(state)?,
+            boot_id: boot_id().map_err(fault)?,
+        })
     }
 }
 
@@ -50,7 +59,8 @@ fn proof_file(state: &State, accel: Accel) -> PathBuf {
 }
 
 fn kept(state: &State, accel: Accel, circumstances: &Circumstances) -> Option<Result<(), Denial>> {
-    let proof: Proof = serde_json::from_slice(&std::fs::read(proof_file(state, accel)).ok()?).ok()?;
+    let proof: Proof =
+        serde_json::from_slice(&std::fs::read(proof_file(state, accel)).ok()?).ok()?;
     (proof.circumstances == *circumstances).then_some(proof.outcome)
 }
 
@@ -64,8 +74,8 @@ fn candidates(choice: AccelChoice) -> &'static [Accel] {
 }
 
 /// The answer for a choice, if it is known without booting.
-pub(crate) async fn known(state: &State, choice: AccelChoice) -> Option<Result<Accel, Denial>> {
-    let circumstances = match Circumstances::now(state).await {
+pub(crate) fn known(state: &State, choice: AccelChoice) -> Option<Result<Accel, Denial>> {
+    let circumstances = match Circumstances::now(state) {
         Ok(circumstances) => circumstances,
         Err(denial) => return Some(Err(denial)),
     };
@@ -80,8 +90,8 @@ pub(crate) async fn known(state: &State, choice: AccelChoice) -> Option<Result<A
 }
 
 /// Refuses if a probe has shown that this accelerator does not work here.
-pub(crate) async fn refuse_if_known_to_fail(state: &State, choice: AccelChoice) -> Result<(), Denial> {
-    match known(state, choice).await {
+pub(crate) fn refuse_if_known_to_fail(state: &State, choice: AccelChoice) -> Result<(), Denial> {
+    match known(state, choice) {
         Some(Err(denial)) if denial.code == DenialCode::NoAccelerator => Err(denial),
         _ => Ok(()),
     }
@@ -99,7 +109,8 @@ pub(crate) async fn resolve(state: &State, choice: AccelChoice) -> Result<Accel,
             Err(denial) => refusal = Some(denial),
         }
     }
-    Err(refusal.unwrap_or_else(|| Denial::new(DenialCode::NoAccelerator, "no accelerator is allowed")))
+    Err(refusal
+        .unwrap_or_else(|| Denial::new(DenialCode::NoAccelerator, "no accelerator is allowed")))
 }
 
 /// Boots a probe guest, unless an earlier answer still holds and none afresh is wanted.
@@ -107,11 +118,15 @@ pub(crate) async fn resolve(state: &State, choice: AccelChoice) -> Result<Accel,
 /// # Errors
 /// `no_accelerator` with what happened, or what keeps a probe from being made.
 pub async fn prove(state: &State, accel: Accel, fresh: bool) -> Result<(), Denial> {
-    let circumstances = Circumstances::now(state).await?;
+    let circumstances = Circumstances::now(state)?;
     if let Some(outcome) = kept(state, accel, &circumstances).filter(|_| !fresh) {
         return outcome;
     }
-    let tries = if accel == Accel::Tcg { EMULATED_TRIES } else { 1 };
+    let tries = if accel == Accel::Tcg {
+        EMULATED_TRIES
+    } else {
+        1
+    };
     let mut outcome = Ok(());
     for _ in 0..tries {
         outcome = boot(state, accel, &circumstances.image).await;
@@ -120,8 +135,15 @@ pub async fn prove(state: &State, accel: Accel, fresh: bool) -> Result<(), Denia
         }
     }
     // Only what was found out by booting is kept; a missing program or image can be mended.
-    if outcome.as_ref().err().is_none_or(|denial| denial.code == DenialCode::NoAccelerator) {
-        let proof = Proof { circumstances, outcome: outcome.clone() };
+    if outcome
+        .as_ref()
+        .err()
+        .is_none_or(|denial| denial.code == DenialCode::NoAccelerator)
+    {
+        let proof = Proof {
+            circumstances,
+            outcome: outcome.clone(),
+        };
         let written = serde_json::to_vec(&proof).map_err(std::io::Error::from);
         if let Err(error) = written.and_then(|bytes| replace(&proof_file(state, accel), &bytes)) {
             tracing::warn!(%error, "the answer of a probe could not be kept");
@@ -147,10 +169,16 @@ async fn boot(state: &State, accel: Accel, digest: &str) -> Result<(), Denial> {
     };
     // A directory of this process's own, so that two probes do not meet.
     let dir = state.root().join(format!("probe-{}", std::process::id()));
-    private_dir(&dir).map_err(|error| crate::state::internal("make a probe's directory", &error))?;
+    private_dir(&dir)
+        .map_err(|error| crate::state::internal("make a probe's directory", &error))?;
     let outcome = watch(&machine, &dir, state.config().probe_deadline.duration()).await;
     let _ = std::fs::remove_dir_all(&dir);
-    outcome.map_err(|what| Denial::new(DenialCode::NoAccelerator, format!("{accel:?} does not work: {what}").to_lowercase()))
+    outcome.map_err(|what| {
+        Denial::new(
+            DenialCode::NoAccelerator,
+            format!("{accel:?} does not work: {what}").to_lowercase(),
+        )
+    })
 }
 
 async fn watch(machine: &Machine, dir: &std::path::Path, deadline: Duration) -> Result<(), String> {

@@ -29,7 +29,12 @@ impl Identity {
     /// Who this pid is at this time.
     pub(crate) fn of(pid: i32) -> io::Result<Self> {
         let (_, start_time) = stat(pid)?;
-        Ok(Self { pid, start_time, exe: exe(pid)?, boot_id: boot_id()? })
+        Ok(Self {
+            pid,
+            start_time,
+            exe: exe(pid)?,
+            boot_id: boot_id()?,
+        })
     }
 
     /// Who we are.
@@ -66,7 +71,9 @@ impl Identity {
     /// Kills it, and waits until it has ended. Says whether it has. A process that took over the
     /// pid is left alone.
     pub(crate) async fn kill(&self, limit: Duration) -> bool {
-        let Some(fd) = self.open() else { return !self.is_alive() };
+        let Some(fd) = self.open() else {
+            return !self.is_alive();
+        };
         if let Err(error) = pidfd_send_signal(&fd, Signal::KILL)
             && error != rustix::io::Errno::SRCH
         {
@@ -79,15 +86,20 @@ impl Identity {
 
 /// Waits on a thread until the process of that descriptor has ended, or for so long.
 async fn wait(fd: OwnedFd, limit: Duration) -> bool {
-    let Ok(limit) = Timespec::try_from(limit) else { return false };
-    let waiting = move || poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)).is_ok_and(|ended| ended > 0);
+    let Ok(limit) = Timespec::try_from(limit) else {
+        return false;
+    };
+    let waiting = move || {
+        poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)).is_ok_and(|ended| ended > 0)
+    };
     tokio::task::spawn_blocking(waiting).await.unwrap_or(false)
 }
 
 /// The state and start time of a process.
 fn stat(pid: i32) -> io::Result<(char, u64)> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    parse_stat(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unreadable process status"))
+    parse_stat(&text)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unreadable process status"))
 }
 
 /// The program's name stands in parentheses and may hold anything, parentheses too: the fields are
@@ -102,15 +114,22 @@ fn parse_stat(text: &str) -> Option<(char, u64)> {
 /// The program of a process; the same after an upgrade has replaced the file.
 fn exe(pid: i32) -> io::Result<PathBuf> {
     let path = std::fs::read_link(format!("/proc/{pid}/exe"))?;
-    Ok(match path.to_str().and_then(|text| text.strip_suffix(" (deleted)")) {
-        Some(plain) => PathBuf::from(plain),
-        None => path,
-    })
+    Ok(
+        match path
+            .to_str()
+            .and_then(|text| text.strip_suffix(" (deleted)"))
+        {
+            Some(plain) => PathBuf::from(plain),
+            None => path,
+        },
+    )
 }
 
 /// The id of the host's current boot.
 pub(crate) fn boot_id() -> io::Result<String> {
-    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?
+        .trim()
+        .to_owned())
 }
 
 #[cfg(test)]
@@ -159,13 +178,25 @@ mod tests {
         let mut child = sleeper();
         let now = identity(&child);
         let strangers = [
-            Identity { start_time: now.start_time + 1, ..now.clone() },
-            Identity { exe: "/usr/bin/qemu-system-x86_64".into(), ..now.clone() },
-            Identity { boot_id: "another boot".into(), ..now.clone() },
+            Identity {
+                start_time: now.start_time + 1,
+                ..now.clone()
+            },
+            Identity {
+                exe: "/usr/bin/qemu-system-x86_64".into(),
+                ..now.clone()
+            },
+            Identity {
+                boot_id: "another boot".into(),
+                ..now.clone()
+            },
         ];
         for earlier in strangers {
             assert!(!earlier.is_alive());
-            assert!(earlier.kill(Duration::from_secs(30)).await, "the one that was meant is gone");
+            assert!(
+                earlier.kill(Duration::from_secs(30)).await,
+                "the one that was meant is gone"
+            );
             assert!(now.is_alive(), "the stranger was hit by {earlier:?}");
         }
         child.kill().unwrap();

@@ -13,8 +13,6 @@ mod info;
 mod living;
 mod remains;
 
-pub(crate) use info::vmm_version;
-
 use crate::state::State;
 use crate::wire::{Answer, Refused, fence, json, known_protocol, read};
 use axum::body::Body;
@@ -48,7 +46,11 @@ type Owner = Shared<Session>;
 /// If the standard streams cannot be used.
 pub async fn serve_standard_streams(state: State) -> anyhow::Result<()> {
     let io = crate::pipe::standard_streams()?;
-    let session = Session { state, work: TaskTracker::new(), info: Arc::default() };
+    let session = Session {
+        state,
+        work: TaskTracker::new(),
+        info: Arc::default(),
+    };
     let work = session.work.clone();
     {
         let lock = session.state.lock().await?;
@@ -66,7 +68,10 @@ fn router(session: Session) -> axum::Router {
     axum::Router::new()
         .route("/v1/info", get(info))
         .route("/v1/sandboxes", get(list))
-        .route("/v1/sandboxes/{id}", get(inspect).put(create).delete(destroy))
+        .route(
+            "/v1/sandboxes/{id}",
+            get(inspect).put(create).delete(destroy),
+        )
         .route("/v1/sandboxes/{id}/{*rest}", any(pass_on))
         .fallback(nothing_here)
         .with_state(session)
@@ -90,7 +95,10 @@ fn sandbox_id(text: &str) -> Result<SandboxId, Denial> {
 }
 
 async fn nothing_here() -> Refused {
-    Refused(Denial::new(DenialCode::NoSuchRoute, "the host API has no such route"))
+    Refused(Denial::new(
+        DenialCode::NoSuchRoute,
+        "the host API has no such route",
+    ))
 }
 
 async fn info(Shared(session): Owner, headers: HeaderMap) -> Answer {
@@ -99,19 +107,35 @@ async fn info(Shared(session): Owner, headers: HeaderMap) -> Answer {
 }
 
 async fn list(Shared(session): Owner) -> Answer {
-    let ids = session.state.ids().map_err(|error| crate::state::internal("list the sandboxes", &error))?;
+    let ids = session
+        .state
+        .ids()
+        .map_err(|error| crate::state::internal("list the sandboxes", &error))?;
     let looks = ids.iter().map(|id| living::look(&session.state, id));
     // One that is removed while we look is not there.
-    let found: Vec<_> = futures::future::join_all(looks).await.into_iter().filter_map(Result::ok).collect();
+    let found: Vec<_> = futures::future::join_all(looks)
+        .await
+        .into_iter()
+        .filter_map(Result::ok)
+        .collect();
     json(&found)
 }
 
-async fn create(Shared(session): Owner, Path(id): Path<String>, headers: HeaderMap, body: Body) -> Answer {
+async fn create(
+    Shared(session): Owner,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
     known_protocol(&headers)?;
     let (id, fence) = (sandbox_id(&id)?, fence(&headers)?);
     let spec: SandboxSpec = read(body, SPEC).await?;
     create::within_bounds(session.state.config(), &spec)?;
-    json(&session.finish(create::create(session.state.clone(), id, fence, spec)).await?)
+    json(
+        &session
+            .finish(create::create(session.state.clone(), id, fence, spec))
+            .await?,
+    )
 }
 
 async fn inspect(Shared(session): Owner, Path(id): Path<String>, request: Request) -> Answer {
@@ -124,12 +148,18 @@ async fn inspect(Shared(session): Owner, Path(id): Path<String>, request: Reques
 
 async fn destroy(Shared(session): Owner, Path(id): Path<String>, headers: HeaderMap) -> Answer {
     let (id, fence) = (sandbox_id(&id)?, fence(&headers)?);
-    session.finish(destroy::destroy(session.state.clone(), id, fence)).await?;
+    session
+        .finish(destroy::destroy(session.state.clone(), id, fence))
+        .await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// What concerns one sandbox is answered by its shim, or from what the shim left.
-async fn pass_on(Shared(session): Owner, Path((id, rest)): Path<(String, String)>, request: Request) -> Answer {
+async fn pass_on(
+    Shared(session): Owner,
+    Path((id, rest)): Path<(String, String)>,
+    request: Request,
+) -> Answer {
     let id = sandbox_id(&id)?;
     let (method, uri) = (request.method().clone(), request.uri().clone());
     match living::ask_shim(&session.state, &id, request).await {

@@ -19,24 +19,28 @@ mod api;
 mod driver;
 mod execs;
 mod guest;
+mod log;
 mod recording;
 
 pub(crate) use api::{After, Reading, read_frames};
 pub(crate) use driver::newborn;
 pub(crate) use execs::{NOTE, Note};
+pub(crate) use log::Bounded;
 pub(crate) use recording::{Recording, exit_frame};
 
+use crate::gateway::EgressLog;
 use crate::process::Identity;
 use crate::state::{Record, SandboxDir, State};
 use crate::vmm::Console;
 use anyhow::Context;
 use driver::{Asks, Driver};
-use lazaret_api::host::Sandbox;
+use lazaret_api::host::{EgressRecords, Sandbox};
 use lazaret_domain::SandboxId;
 use lazaret_domain::sandbox::SandboxState;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -63,13 +67,18 @@ pub async fn run(state: State, id: SandboxId) -> anyhow::Result<()> {
     let dir = state.sandbox(&id);
     let record: Record = dir.read(RECORD).context("the sandbox has no record")?;
     crate::state::private_dir(&dir.join(EXECS)).context("make the directory of commands")?;
-    dir.write(SHIM, &Identity::own()?).context("write who the shim is")?;
+    dir.write(SHIM, &Identity::own()?)
+        .context("write who the shim is")?;
 
     let (published, status) = watch::channel(newborn(&record));
-    dir.write(STATUS, &*status.borrow()).context("write the status")?;
-    let console = Console::new(state.config().console_budget.bytes(), state.config().console_window.duration());
+    dir.write(STATUS, &*status.borrow())
+        .context("write the status")?;
+    let console = Console::new(
+        state.config().console_budget.bytes(),
+        state.config().console_window.duration(),
+    );
     let execs = execs::Execs::new(dir.join(EXECS));
-    let egress = crate::gateway::EgressLog::default();
+    let egress = EgressLog::default();
     let (asks, asked) = Asks::channel();
     let (guest, guest_seen) = watch::channel(None);
     let api = api::Shim {
@@ -81,12 +90,26 @@ pub async fn run(state: State, id: SandboxId) -> anyhow::Result<()> {
         execs: execs.clone(),
         egress: egress.clone(),
         asks,
+        transfers: Arc::new(Semaphore::new(api::TRANSFERS)),
     };
     let listener = UnixListener::bind(dir.shim_socket()).context("listen on the shim's socket")?;
     let (closing, connections) = (CancellationToken::new(), TaskTracker::new());
-    let server = tokio::spawn(accept(listener, api.router(), closing.clone(), connections.clone()));
+    let server = tokio::spawn(accept(
+        listener,
+        api.router(),
+        closing.clone(),
+        connections.clone(),
+    ));
 
-    let driver = Driver { state, dir: dir.clone(), record, published, console: console.clone(), guest, egress: egress.clone() };
+    let driver = Driver {
+        state,
+        dir: dir.clone(),
+        record,
+        published,
+        console: console.clone(),
+        guest,
+        egress: egress.clone(),
+    };
     let gone = driver.run(asked).await;
     execs.end_all().await;
     keep(&dir, &gone.sandbox, &console, &egress);
@@ -100,9 +123,9 @@ pub async fn run(state: State, id: SandboxId) -> anyhow::Result<()> {
 }
 
 /// Leaves behind what is asked for after the end.
-fn keep(dir: &SandboxDir, sandbox: &Sandbox, console: &Console, egress: &crate::gateway::EgressLog) {
+fn keep(dir: &SandboxDir, sandbox: &Sandbox, console: &Console, egress: &EgressLog) {
     let kept = crate::state::replace(&dir.join(CONSOLE), console.text().as_bytes())
-        .and_then(|()| dir.write(EGRESS, &egress.after(0)))
+        .and_then(|()| dir.write(EGRESS, &all_egress(egress)))
         .and_then(|()| dir.write(STATUS, sandbox));
     if let Err(error) = kept {
         tracing::error!(%error, "the end of the sandbox could not be written down");
@@ -112,7 +135,25 @@ fn keep(dir: &SandboxDir, sandbox: &Sandbox, console: &Console, egress: &crate::
     }
 }
 
-async fn accept(listener: UnixListener, router: axum::Router, closing: CancellationToken, connections: TaskTracker) {
+/// All records that are still known; the log gives them in pages.
+fn all_egress(egress: &EgressLog) -> EgressRecords {
+    let mut all = egress.after(0);
+    while let Some(last) = all.records.last().map(|record| record.seq) {
+        let page = egress.after(last).records;
+        if page.is_empty() {
+            break;
+        }
+        all.records.extend(page);
+    }
+    all
+}
+
+async fn accept(
+    listener: UnixListener,
+    router: axum::Router,
+    closing: CancellationToken,
+    connections: TaskTracker,
+) {
     loop {
         let accepted = tokio::select! {
             () = closing.cancelled() => return,

@@ -57,14 +57,23 @@ impl State {
         private_dir(&root)?;
         private_dir(&root.join("sandboxes"))?;
         private_dir(&root.join("disks"))?;
-        let longest = root.join("sandboxes").join("s0123456789abcdef").join("control.sock");
+        let longest = root
+            .join("sandboxes")
+            .join("s0123456789abcdef")
+            .join("control.sock");
         if longest.as_os_str().len() > LONGEST_SOCKET_PATH {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("the path {} is too long for sockets below it", root.display()),
+                format!(
+                    "the path {} is too long for sockets below it",
+                    root.display()
+                ),
             ));
         }
-        Ok(Self { root: root.into(), config: Arc::new(config) })
+        Ok(Self {
+            root: root.into(),
+            config: Arc::new(config),
+        })
     }
 
     /// The settings.
@@ -82,7 +91,10 @@ impl State {
     /// Where images are.
     #[must_use]
     pub fn images(&self) -> PathBuf {
-        self.config.images_dir.clone().unwrap_or_else(|| self.root.join("images"))
+        self.config
+            .images_dir
+            .clone()
+            .unwrap_or_else(|| self.root.join("images"))
     }
 
     /// Where formatted empty disks are kept.
@@ -100,7 +112,9 @@ impl State {
     /// The directory of a sandbox, whether or not it is there.
     #[must_use]
     pub fn sandbox(&self, id: &SandboxId) -> SandboxDir {
-        SandboxDir { path: self.root.join("sandboxes").join(id.as_str()) }
+        SandboxDir {
+            path: self.root.join("sandboxes").join(id.as_str()),
+        }
     }
 
     /// The name under which a sandbox directory is made (`new`) or removed (`old`).
@@ -115,7 +129,11 @@ impl State {
     pub fn ids(&self) -> io::Result<Vec<SandboxId>> {
         let mut ids = Vec::new();
         for entry in std::fs::read_dir(self.root.join("sandboxes"))? {
-            if let Some(id) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) {
+            if let Some(id) = entry?
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok())
+            {
                 ids.push(id);
             }
         }
@@ -142,7 +160,10 @@ impl State {
         match tokio::task::spawn_blocking(move || state.lock_blocking()).await {
             Ok(Ok(lock)) => Ok(lock),
             Ok(Err(error)) => Err(internal("take the host's lock", &error)),
-            Err(_) => Err(Denial::new(DenialCode::Stopping, "the host session is stopping")),
+            Err(_) => Err(Denial::new(
+                DenialCode::Stopping,
+                "the host session is stopping",
+            )),
         }
     }
 
@@ -158,7 +179,9 @@ impl State {
     /// Removes what a crash left half made or half removed. The lock is the proof that nobody is
     /// at it.
     pub(crate) fn sweep(&self, _lock: &StateLock) {
-        let Ok(entries) = std::fs::read_dir(self.root.join("sandboxes")) else { return };
+        let Ok(entries) = std::fs::read_dir(self.root.join("sandboxes")) else {
+            return;
+        };
         for entry in entries.flatten() {
             if entry.file_name().as_encoded_bytes().starts_with(b".")
                 && let Err(error) = std::fs::remove_dir_all(entry.path())
@@ -235,11 +258,16 @@ impl SandboxDir {
     /// # Errors
     /// `stale_fence`, or `internal` if the fence cannot be read or kept.
     pub fn pass_fence(&self, fence: Fence) -> Result<(), Denial> {
-        let newest = self.raise_fence(fence).map_err(|error| internal("check the fence", &error))?;
+        let newest = self
+            .raise_fence(fence)
+            .map_err(|error| internal("check the fence", &error))?;
         if fence < newest {
             return Err(Denial::new(
                 DenialCode::StaleFence,
-                format!("fence {} is older than {}: a newer executor holds this sandbox", fence.0, newest.0),
+                format!(
+                    "fence {} is older than {}: a newer executor holds this sandbox",
+                    fence.0, newest.0
+                ),
             ));
         }
         Ok(())
@@ -253,7 +281,10 @@ impl SandboxDir {
         file.read_to_string(&mut text)?;
         let newest = match text.trim() {
             "" => Fence(0),
-            text => Fence(text.parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not a fence"))?),
+            text => Fence(
+                text.parse()
+                    .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not a fence"))?,
+            ),
         };
         if fence > newest {
             file.rewind()?;
@@ -266,7 +297,13 @@ impl SandboxDir {
 
 /// A file of ours that only we may read, made if it is missing, opened for reading and writing.
 pub(crate) fn private_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
 }
 
 /// A directory of ours that only we may enter, made if it is missing.
@@ -296,7 +333,10 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// A fault of ours, logged with its cause where it happens; the caller learns what was being done.
 pub(crate) fn internal(doing: &str, error: &dyn std::error::Error) -> Denial {
     tracing::error!(%error, "could not {doing}");
-    Denial::new(DenialCode::Internal, format!("the host could not {doing}: {error}"))
+    Denial::new(
+        DenialCode::Internal,
+        format!("the host could not {doing}: {error}"),
+    )
 }
 
 #[cfg(test)]
@@ -309,10 +349,16 @@ mod tests {
         let sandbox = SandboxDir::at(dir.path().to_owned());
         sandbox.pass_fence(Fence(7)).unwrap();
         sandbox.pass_fence(Fence(7)).unwrap();
-        assert_eq!(sandbox.pass_fence(Fence(6)).unwrap_err().code, DenialCode::StaleFence);
+        assert_eq!(
+            sandbox.pass_fence(Fence(6)).unwrap_err().code,
+            DenialCode::StaleFence
+        );
         sandbox.pass_fence(Fence(100)).unwrap();
         let again = SandboxDir::at(dir.path().to_owned());
-        assert_eq!(again.pass_fence(Fence(99)).unwrap_err().code, DenialCode::StaleFence);
+        assert_eq!(
+            again.pass_fence(Fence(99)).unwrap_err().code,
+            DenialCode::StaleFence
+        );
         again.pass_fence(Fence(u64::MAX)).unwrap();
     }
 
@@ -320,7 +366,9 @@ mod tests {
     fn a_damaged_fence_refuses() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("fence"), "many").unwrap();
-        let denial = SandboxDir::at(dir.path().to_owned()).pass_fence(Fence(1)).unwrap_err();
+        let denial = SandboxDir::at(dir.path().to_owned())
+            .pass_fence(Fence(1))
+            .unwrap_err();
         assert_eq!(denial.code, DenialCode::Internal);
     }
 
@@ -336,11 +384,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let state = State::open(dir.path().join("s"), HostConfig::default()).unwrap();
         let id = SandboxId::make(Timestamp::UNIX_EPOCH, 5);
-        for path in [state.passage(&id, "new"), state.passage(&id, "old"), state.sandbox(&id).path().to_owned()] {
+        for path in [
+            state.passage(&id, "new"),
+            state.passage(&id, "old"),
+            state.sandbox(&id).path().to_owned(),
+        ] {
             std::fs::create_dir_all(path.join("x")).unwrap();
         }
         state.sweep(&state.lock_blocking().unwrap());
-        assert_eq!(state.ids().unwrap(), [id.clone()]);
+        assert_eq!(state.ids().unwrap(), std::slice::from_ref(&id));
         assert!(!state.passage(&id, "new").exists() && !state.passage(&id, "old").exists());
     }
 }

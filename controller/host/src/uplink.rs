@@ -41,9 +41,10 @@ where
 {
     let asker = ask_over(io).await?;
     let name = Name::take(state).await?;
-    let router = axum::Router::new()
-        .fallback(pass_on)
-        .with_state(Way { sender: asker.sender, places: Arc::new(Semaphore::new(IN_FLIGHT)) });
+    let router = axum::Router::new().fallback(pass_on).with_state(Way {
+        sender: asker.sender,
+        places: Arc::new(Semaphore::new(IN_FLIGHT)),
+    });
     let accepting = AbortOnDropHandle::new(tokio::spawn(accept(name.listener, router)));
     let _ = asker.driver.await;
     drop(accepting);
@@ -68,7 +69,11 @@ impl Name {
         let listener = UnixListener::bind(&making)?;
         let inode = std::fs::symlink_metadata(&making)?.ino();
         std::fs::rename(&making, &path)?;
-        Ok(Self { listener, path, inode })
+        Ok(Self {
+            listener,
+            path,
+            inode,
+        })
     }
 }
 
@@ -117,14 +122,25 @@ struct Way {
 async fn pass_on(Shared(mut way): Shared<Way>, request: Request) -> Response {
     // Held until the answer's head is here; how many bodies may flow after it is HTTP/2's bound.
     let Ok(_place) = Arc::clone(&way.places).try_acquire_owned() else {
-        return Refused(Denial::new(DenialCode::HostBusy, "too many requests are on their way to the controller")).into_response();
+        return Refused(Denial::new(
+            DenialCode::HostBusy,
+            "too many requests are on their way to the controller",
+        ))
+        .into_response();
     };
-    let down = |_| Refused(Denial::new(DenialCode::UplinkDown, "the controller cannot be asked at this time")).into_response();
+    let down = |_| {
+        Refused(Denial::new(
+            DenialCode::UplinkDown,
+            "the controller cannot be asked at this time",
+        ))
+        .into_response()
+    };
     let sent = async {
         way.sender.ready().await?;
         way.sender.send_request(addressed(request)).await
     };
-    sent.await.map_or_else(down, |answer| answer.map(Body::new).into_response())
+    sent.await
+        .map_or_else(down, |answer| answer.map(Body::new).into_response())
 }
 
 /// The same request in the form HTTP/2 carries: with an authority, and without the headers that
@@ -136,7 +152,12 @@ fn addressed(request: Request) -> Request {
         parts.uri = uri;
     }
     parts.version = http::Version::HTTP_2;
-    for name in [http::header::CONNECTION, http::header::TRANSFER_ENCODING, http::header::UPGRADE, http::header::HOST] {
+    for name in [
+        http::header::CONNECTION,
+        http::header::TRANSFER_ENCODING,
+        http::header::UPGRADE,
+        http::header::HOST,
+    ] {
         parts.headers.remove(name);
     }
     parts.headers.remove("keep-alive");

@@ -16,9 +16,9 @@ mod disk;
 mod monitor;
 mod tsc;
 
-pub(crate) use arguments::{Machine, find};
+pub(crate) use arguments::{Machine, TOOLS, find};
 pub(crate) use confine::Cage;
-pub(crate) use console::Console;
+pub(crate) use console::{Console, Seen};
 pub(crate) use disk::make_disk;
 
 use crate::process::Identity;
@@ -87,7 +87,8 @@ impl Ends {
 
     async fn accept(&self) -> io::Result<[UnixStream; 4]> {
         let [a, b, c, d] = &self.sockets;
-        let (a, b, c, d) = tokio::try_join!(a.0.accept(), b.0.accept(), c.0.accept(), d.0.accept())?;
+        let (a, b, c, d) =
+            tokio::try_join!(a.0.accept(), b.0.accept(), c.0.accept(), d.0.accept())?;
         Ok([a.0, b.0, c.0, d.0])
     }
 }
@@ -106,7 +107,11 @@ impl Drop for Ends {
 ///
 /// # Errors
 /// `vmm_missing` if there is no such program; `internal` with QEMU's complaint if it does not start.
-pub(crate) async fn start(machine: &Machine, dir: &Path, cage: Cage) -> Result<(Vmm, Lines), Denial> {
+pub(crate) async fn start(
+    machine: &Machine,
+    dir: &Path,
+    cage: Cage,
+) -> Result<(Vmm, Lines), Denial> {
     let fault = |doing: &str, error: io::Error| crate::state::internal(doing, &error);
     let ends = Ends::listen(dir).map_err(|error| fault("listen for QEMU", error))?;
     let mut command = machine.command(dir)?;
@@ -117,14 +122,24 @@ pub(crate) async fn start(machine: &Machine, dir: &Path, cage: Cage) -> Result<(
         .kill_on_drop(true)
         .spawn()
         .map_err(|error| fault("start QEMU", error))?;
-    let pid = child.id().and_then(|id| i32::try_from(id).ok()).unwrap_or_default();
+    let pid = child
+        .id()
+        .and_then(|id| i32::try_from(id).ok())
+        .unwrap_or_default();
     let confined = cage.hold(pid);
     let complaint = Arc::new(Mutex::new(String::new()));
     let complaints = tokio::spawn(collect(child.stderr.take(), Arc::clone(&complaint)));
     let connected = async {
         let [monitor, console, control, cable] = ends.accept().await?;
         let monitor = monitor::Monitor::greet(monitor).await?;
-        io::Result::Ok((monitor, Lines { console, control, cable }))
+        io::Result::Ok((
+            monitor,
+            Lines {
+                console,
+                control,
+                cable,
+            },
+        ))
     };
     let outcome = tokio::select! {
         outcome = connected => outcome,
@@ -134,14 +149,28 @@ pub(crate) async fn start(machine: &Machine, dir: &Path, cage: Cage) -> Result<(
         Ok((monitor, lines)) => {
             let identity = Identity::of(pid).map_err(|error| fault("identify QEMU", error))?;
             let confinement = machine.confinement(confined);
-            Ok((Vmm { child, cage, complaint, complaints, identity, confinement, _monitor: monitor }, lines))
+            Ok((
+                Vmm {
+                    child,
+                    cage,
+                    complaint,
+                    complaints,
+                    identity,
+                    confinement,
+                    _monitor: monitor,
+                },
+                lines,
+            ))
         }
         Err(error) => {
             let _ = child.kill().await;
             let _ = complaints.await;
             let words = text(&complaint);
             cage.open().await;
-            Err(Denial::new(DenialCode::Internal, format!("QEMU did not start: {error}: {}", words.trim())))
+            Err(Denial::new(
+                DenialCode::Internal,
+                format!("QEMU did not start: {error}: {}", words.trim()),
+            ))
         }
     }
 }
@@ -173,7 +202,10 @@ pub(crate) fn describe(status: io::Result<ExitStatus>) -> String {
 }
 
 fn text(shared: &Mutex<String>) -> String {
-    shared.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    shared
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone()
 }
 
 /// Reads to the end and keeps the first part, so that the writer never waits.

@@ -43,15 +43,20 @@ pub(crate) type Answer = Result<Response, Refused>;
 
 /// A value as JSON.
 pub(crate) fn json<T: Serialize>(value: &T) -> Answer {
-    let bytes = serde_json::to_vec(value).map_err(|error| crate::state::internal("write an answer", &error))?;
+    let bytes = serde_json::to_vec(value)
+        .map_err(|error| crate::state::internal("write an answer", &error))?;
     Ok(([(header::CONTENT_TYPE, "application/json")], bytes).into_response())
 }
 
 /// A body as a value. Longer than `limit`, or with unknown fields: refused.
 pub(crate) async fn read<T: DeserializeOwned>(body: Body, limit: usize) -> Result<T, Denial> {
     let bytes = read_bytes(body, limit).await?;
-    serde_json::from_slice(&bytes)
-        .map_err(|error| Denial::new(DenialCode::InvalidRequest, format!("the body is not of the documented form: {error}")))
+    serde_json::from_slice(&bytes).map_err(|error| {
+        Denial::new(
+            DenialCode::InvalidRequest,
+            format!("the body is not of the documented form: {error}"),
+        )
+    })
 }
 
 /// A body whole.
@@ -62,10 +67,14 @@ where
 {
     match Limited::new(body, limit).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-            Err(Denial::new(DenialCode::TooLarge, format!("the body is larger than {limit} bytes")))
-        }
-        Err(_) => Err(Denial::new(DenialCode::InvalidRequest, "the body was cut off")),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(Denial::new(
+            DenialCode::TooLarge,
+            format!("the body is larger than {limit} bytes"),
+        )),
+        Err(_) => Err(Denial::new(
+            DenialCode::InvalidRequest,
+            "the body was cut off",
+        )),
     }
 }
 
@@ -76,12 +85,22 @@ pub(crate) fn fence(headers: &HeaderMap) -> Result<Fence, Denial> {
         .and_then(|value| value.to_str().ok())
         .and_then(|text| text.parse().ok())
         .map(Fence)
-        .ok_or_else(|| Denial::new(DenialCode::InvalidRequest, format!("the call needs a number in {FENCE_HEADER}")))
+        .ok_or_else(|| {
+            Denial::new(
+                DenialCode::InvalidRequest,
+                format!("the call needs a number in {FENCE_HEADER}"),
+            )
+        })
 }
 
 /// Refuses a caller that names a protocol generation we do not know.
 pub(crate) fn known_protocol(headers: &HeaderMap) -> Result<(), Denial> {
-    match headers.get(PROTOCOL_HEADER).map(|value| value.to_str().ok().and_then(|text| text.parse::<u32>().ok())) {
+    match headers.get(PROTOCOL_HEADER).map(|value| {
+        value
+            .to_str()
+            .ok()
+            .and_then(|text| text.parse::<u32>().ok())
+    }) {
         None => Ok(()),
         Some(Some(generation)) if generation == PROTOCOL => Ok(()),
         Some(_) => Err(Denial::new(
@@ -95,8 +114,12 @@ pub(crate) fn known_protocol(headers: &HeaderMap) -> Result<(), Denial> {
 pub(crate) async fn denial_of(response: http::Response<hyper::body::Incoming>) -> Denial {
     let status = response.status();
     match read_bytes(response.into_body(), 64 << 10).await {
-        Ok(bytes) => serde_json::from_slice(&bytes)
-            .unwrap_or_else(|_| Denial::new(DenialCode::Internal, format!("an answer of status {status} without a reason"))),
+        Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|_| {
+            Denial::new(
+                DenialCode::Internal,
+                format!("an answer of status {status} without a reason"),
+            )
+        }),
         Err(denial) => denial,
     }
 }

@@ -1,4 +1,10 @@
 //! What a host refuses, before anything exists: no guest is booted here.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a failing test is the report"
+)]
 
 #[path = "vm_support/host.rs"]
 #[allow(dead_code, reason = "each test program uses its part")]
@@ -29,28 +35,75 @@ async fn out_of_form_is_refused_and_leaves_nothing() {
         (edit("disk", "1K".into()), DenialCode::InvalidSize),
         (edit("cpus", 64.into()), DenialCode::InvalidCpus),
         (edit("cpus", 0.into()), DenialCode::InvalidRequest),
-        (edit("max_duration", "0s".into()), DenialCode::InvalidRequest),
+        (
+            edit("max_duration", "0s".into()),
+            DenialCode::InvalidRequest,
+        ),
         (edit("boot_tries", 0.into()), DenialCode::InvalidRequest),
         (edit("image", "../../etc".into()), DenialCode::ImageMissing),
-        (edit("image", "0".repeat(64).into()), DenialCode::ImageMissing),
+        (
+            edit("image", "0".repeat(64).into()),
+            DenialCode::ImageMissing,
+        ),
         (Body::from("{"), DenialCode::InvalidRequest),
         (Body::from(vec![b' '; 2 << 20]), DenialCode::TooLarge),
     ];
     for (body, code) in cases {
-        let (_, bytes) = session.ask(Method::PUT, &format!("/v1/sandboxes/{}", new_id()), Some(1), body).await;
+        let (_, bytes) = session
+            .ask(
+                Method::PUT,
+                &format!("/v1/sandboxes/{}", new_id()),
+                Some(1),
+                body,
+            )
+            .await;
         let denial: Denial = serde_json::from_slice(&bytes).unwrap();
         assert_eq!(denial.code, code, "{denial}");
     }
-    for id in ["..", "%2e%2e", "s", "s0123456789abcdeF", "r0123456789abcdef", "a;b", "%00"] {
+    for id in [
+        "..",
+        "%2e%2e",
+        "s",
+        "s0123456789abcdeF",
+        "r0123456789abcdef",
+        "a;b",
+        "%00",
+    ] {
         for method in [Method::GET, Method::DELETE] {
-            let (status, bytes) = session.ask(method, &format!("/v1/sandboxes/{id}"), Some(1), Body::empty()).await;
+            let (status, bytes) = session
+                .ask(
+                    method,
+                    &format!("/v1/sandboxes/{id}"),
+                    Some(1),
+                    Body::empty(),
+                )
+                .await;
             assert!(status.is_client_error(), "{id}: {status} {bytes:?}");
         }
     }
-    let (status, bytes) = session.ask(Method::PUT, &format!("/v1/sandboxes/{}", new_id()), None, edit("cpus", 1.into())).await;
-    assert_eq!(status, StatusCode::BAD_REQUEST, "without a fence: {bytes:?}");
-    assert_eq!(session.get::<Vec<Sandbox>>("/v1/sandboxes").await.unwrap(), []);
-    assert_eq!(std::fs::read_dir(host.state().join("sandboxes")).unwrap().count(), 0);
+    let (status, bytes) = session
+        .ask(
+            Method::PUT,
+            &format!("/v1/sandboxes/{}", new_id()),
+            None,
+            edit("cpus", 1.into()),
+        )
+        .await;
+    assert_eq!(
+        status,
+        StatusCode::BAD_REQUEST,
+        "without a fence: {bytes:?}"
+    );
+    assert_eq!(
+        session.get::<Vec<Sandbox>>("/v1/sandboxes").await.unwrap(),
+        []
+    );
+    assert_eq!(
+        std::fs::read_dir(host.state().join("sandboxes"))
+            .unwrap()
+            .count(),
+        0
+    );
     assert_eq!(host.processes(), []);
 }
 
@@ -62,7 +115,10 @@ async fn an_altered_image_is_refused() {
     let images = host.state().join("images");
     let copy = images.join(&wanted.image);
     std::fs::create_dir_all(&copy).unwrap();
-    for entry in std::fs::read_dir(host::images().join(&wanted.image)).unwrap().flatten() {
+    for entry in std::fs::read_dir(host::images().join(&wanted.image))
+        .unwrap()
+        .flatten()
+    {
         std::fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
     }
     let mut initrd = std::fs::read(copy.join("initrd")).unwrap();
@@ -73,7 +129,12 @@ async fn an_altered_image_is_refused() {
     let session = host.session().await;
     let denial = session.create(&new_id(), &wanted).await.unwrap_err();
     assert_eq!(denial.code, DenialCode::ImageAltered);
-    assert_eq!(std::fs::read_dir(host.state().join("sandboxes")).unwrap().count(), 0);
+    assert_eq!(
+        std::fs::read_dir(host.state().join("sandboxes"))
+            .unwrap()
+            .count(),
+        0
+    );
 }
 
 #[tokio::test]
@@ -94,7 +155,12 @@ async fn a_missing_vmm_or_a_full_disk_is_refused_with_the_cause() {
     let denial = session.create(&new_id(), &spec()).await.unwrap_err();
     assert_eq!(denial.code, DenialCode::DiskFull);
     assert!(denial.retry_after.is_some());
-    assert_eq!(std::fs::read_dir(host.state().join("sandboxes")).unwrap().count(), 0);
+    assert_eq!(
+        std::fs::read_dir(host.state().join("sandboxes"))
+            .unwrap()
+            .count(),
+        0
+    );
 }
 
 #[tokio::test]
@@ -104,7 +170,10 @@ async fn t70_two_sessions_cannot_both_take_the_last_place() {
     let (a, b, wanted) = (new_id(), new_id(), spec());
     let (first, second) = tokio::join!(one.create(&a, &wanted), two.create(&b, &wanted));
     let outcomes = [(a, first), (b, second)];
-    let refused: Vec<_> = outcomes.iter().filter_map(|(_, outcome)| outcome.as_ref().err()).collect();
+    let refused: Vec<_> = outcomes
+        .iter()
+        .filter_map(|(_, outcome)| outcome.as_ref().err())
+        .collect();
     assert_eq!(refused.len(), 1, "exactly one of them gets the place");
     assert_eq!(refused[0].code, DenialCode::SandboxCap);
     assert!(refused[0].retry_after.is_some());
@@ -126,12 +195,20 @@ async fn t14_what_a_crash_left_does_not_hinder_the_next() {
     std::fs::create_dir_all(sandboxes.join(format!(".new-{half}"))).unwrap();
     // A maker that died after the directory appeared and before its shim was known.
     std::fs::create_dir_all(sandboxes.join(left.as_str())).unwrap();
-    let record = serde_json::json!({"id": left, "spec": spec(), "created_at": "2026-01-01T00:00:00Z"});
-    std::fs::write(sandboxes.join(left.as_str()).join("record.json"), record.to_string()).unwrap();
+    let record =
+        serde_json::json!({"id": left, "spec": spec(), "created_at": "2026-01-01T00:00:00Z"});
+    std::fs::write(
+        sandboxes.join(left.as_str()).join("record.json"),
+        record.to_string(),
+    )
+    .unwrap();
     let session = host.session().await;
     let found: Vec<Sandbox> = session.get("/v1/sandboxes").await.unwrap();
     assert_eq!(found.len(), 1);
-    assert_eq!(found[0].end.as_ref().unwrap().cause, lazaret_domain::sandbox::EndCause::ShimDied);
+    assert_eq!(
+        found[0].end.as_ref().unwrap().cause,
+        lazaret_domain::sandbox::EndCause::ShimDied
+    );
     session.destroy(&left).await.unwrap();
     assert_eq!(std::fs::read_dir(&sandboxes).unwrap().count(), 0);
 }
@@ -142,8 +219,14 @@ async fn the_specification_is_compared_whole() {
     let session = host.session().await;
     let id = new_id();
     session.create(&id, &spec()).await.unwrap();
-    let other = SandboxSpec { disk: ByteSize::mebibytes(2048), ..spec() };
-    assert_eq!(session.create(&id, &other).await.unwrap_err().code, DenialCode::SpecMismatch);
+    let other = SandboxSpec {
+        disk: ByteSize::mebibytes(2048),
+        ..spec()
+    };
+    assert_eq!(
+        session.create(&id, &other).await.unwrap_err().code,
+        DenialCode::SpecMismatch
+    );
     session.destroy(&id).await.unwrap();
     host.quiet().await;
 }

@@ -1,4 +1,10 @@
 //! The uplink between a gateway and a controller, both played by the test.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a failing test is the report"
+)]
 
 use axum::Router;
 use axum::body::Body;
@@ -35,7 +41,9 @@ impl Uplink {
 
 impl Host {
     fn new() -> Self {
-        Self { dir: tempfile::Builder::new().prefix("lzu").tempdir().unwrap() }
+        Self {
+            dir: tempfile::Builder::new().prefix("lzu").tempdir().unwrap(),
+        }
     }
 
     fn socket(&self) -> PathBuf {
@@ -56,7 +64,9 @@ impl Host {
         let io = tokio::io::join(child.stdout.take().unwrap(), child.stdin.take().unwrap());
         let controller = tokio::spawn(async move {
             let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-            let _ = server.serve_connection(TokioIo::new(io), TowerToHyperService::new(router)).await;
+            let _ = server
+                .serve_connection(TokioIo::new(io), TowerToHyperService::new(router))
+                .await;
         });
         Uplink { child, controller }
     }
@@ -72,47 +82,84 @@ impl Host {
 
     async fn ask(&self, request: Request) -> (StatusCode, bytes::Bytes) {
         let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(self.connected().await)).await.unwrap();
+            hyper::client::conn::http1::handshake(TokioIo::new(self.connected().await))
+                .await
+                .unwrap();
         tokio::spawn(connection);
         let answer = sender.send_request(request).await.unwrap();
         let status = answer.status();
-        (status, answer.into_body().collect().await.unwrap().to_bytes())
+        (
+            status,
+            answer.into_body().collect().await.unwrap().to_bytes(),
+        )
     }
 }
 
 fn named(name: &'static str) -> Router {
     Router::new().fallback(move |request: Request| async move {
-        let sandbox = request.headers().get(SANDBOX_HEADER).and_then(|v| v.to_str().ok()).unwrap_or("-").to_owned();
-        let uri = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
+        let sandbox = request
+            .headers()
+            .get(SANDBOX_HEADER)
+            .and_then(|v| v.to_str().ok())
+            .unwrap_or("-")
+            .to_owned();
+        let uri = request
+            .uri()
+            .path_and_query()
+            .map(ToString::to_string)
+            .unwrap_or_default();
         let body = request.into_body().collect().await.unwrap().to_bytes();
         format!("{name} {sandbox} {uri} {}", body.len())
     })
 }
 
 fn request(path: &str, body: Body) -> Request {
-    Request::post(path).header("host", "gateway.lazaret").header(SANDBOX_HEADER, "s0123456789abcdef").body(body).unwrap()
+    Request::post(path)
+        .header("host", "gateway.lazaret")
+        .header(SANDBOX_HEADER, "s0123456789abcdef")
+        .body(body)
+        .unwrap()
 }
 
 #[tokio::test]
 async fn a_request_reaches_the_controller_with_its_sandbox_path_and_body() {
     let host = Host::new();
     let _uplink = host.uplink(named("controller"));
-    let (status, body) = host.ask(request("/git/acme/demo.git/git-upload-pack?x=1", Body::from(vec![7; 3 << 20]))).await;
+    let (status, body) = host
+        .ask(request(
+            "/git/acme/demo.git/git-upload-pack?x=1",
+            Body::from(vec![7; 3 << 20]),
+        ))
+        .await;
     assert_eq!(status, StatusCode::OK);
-    assert_eq!(body, format!("controller s0123456789abcdef /git/acme/demo.git/git-upload-pack?x=1 {}", 3 << 20));
+    assert_eq!(
+        body,
+        format!(
+            "controller s0123456789abcdef /git/acme/demo.git/git-upload-pack?x=1 {}",
+            3 << 20
+        )
+    );
 }
 
 #[tokio::test]
 async fn bodies_stream_both_ways_at_once() {
     let host = Host::new();
-    let echo = Router::new().fallback(|request: Request| async move { Body::from_stream(request.into_body().into_data_stream()) });
+    let echo = Router::new().fallback(|request: Request| async move {
+        Body::from_stream(request.into_body().into_data_stream())
+    });
     let _uplink = host.uplink(echo);
-    let (mut sender, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(host.connected().await)).await.unwrap();
+    let (mut sender, connection) = hyper::client::conn::http2::handshake(
+        TokioExecutor::new(),
+        TokioIo::new(host.connected().await),
+    )
+    .await
+    .unwrap();
     tokio::spawn(connection);
     let (input, body) = tokio::sync::mpsc::channel::<Result<bytes::Bytes, std::io::Error>>(1);
     let body = Body::from_stream(tokio_stream::wrappers::ReceiverStream::new(body));
-    let request = Request::post("http://gateway.lazaret/echo").body(body).unwrap();
+    let request = Request::post("http://gateway.lazaret/echo")
+        .body(body)
+        .unwrap();
     let answer = sender.send_request(request).await.unwrap();
     let mut output = Body::new(answer.into_body()).into_data_stream();
     // Each part comes back before the next is sent.
@@ -122,18 +169,37 @@ async fn bodies_stream_both_ways_at_once() {
     }
     drop(input);
     let rest: Vec<_> = StreamExt::collect(output).await;
-    assert!(rest.into_iter().all(|part| part.is_ok_and(|part| part.is_empty())));
+    assert!(
+        rest.into_iter()
+            .all(|part| part.is_ok_and(|part| part.is_empty()))
+    );
 }
 
 #[tokio::test]
 async fn a_newer_uplink_takes_over_and_the_name_goes_with_the_last() {
     let host = Host::new();
     let old = host.uplink(named("old"));
-    assert!(host.ask(request("/", Body::empty())).await.1.starts_with(b"old"));
+    assert!(
+        host.ask(request("/", Body::empty()))
+            .await
+            .1
+            .starts_with(b"old")
+    );
     let new = host.uplink(named("new"));
-    while !host.ask(request("/", Body::empty())).await.1.starts_with(b"new") {}
+    while !host
+        .ask(request("/", Body::empty()))
+        .await
+        .1
+        .starts_with(b"new")
+    {}
     old.end().await;
-    assert!(host.ask(request("/", Body::empty())).await.1.starts_with(b"new"), "the older one leaves the name alone");
+    assert!(
+        host.ask(request("/", Body::empty()))
+            .await
+            .1
+            .starts_with(b"new"),
+        "the older one leaves the name alone"
+    );
     new.end().await;
     assert!(!host.socket().exists());
 }

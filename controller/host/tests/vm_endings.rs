@@ -1,4 +1,10 @@
 //! How sandboxes end when nobody asked them to: always with a cause, never with something left.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a failing test is the report"
+)]
 
 #[path = "vm_support/host.rs"]
 #[allow(dead_code, reason = "each test program uses its part")]
@@ -18,8 +24,13 @@ async fn killing_the_shim_takes_the_vm_along() {
     let sandbox = session.ready(&spec()).await;
     let id = &sandbox.id;
     let exec = exec_id("turn-1");
-    session.start(id, &exec, &command(["sh", "-c", "echo begun; sleep 4242"])).await.unwrap();
-    let part = host.sandbox_dir(id).join("execs/turn-1/part-00000000000000000000");
+    session
+        .start(id, &exec, &command(["sh", "-c", "echo begun; sleep 4242"]))
+        .await
+        .unwrap();
+    let part = host
+        .sandbox_dir(id)
+        .join("execs/turn-1/part-00000000000000000000");
     let begun = || std::fs::metadata(&part).is_ok_and(|meta| meta.len() > 0);
     until("the command has written", begun).await;
     let (shim, vmm) = (host.pid(id, "shim"), host.pid(id, "vmm"));
@@ -27,11 +38,21 @@ async fn killing_the_shim_takes_the_vm_along() {
     until("QEMU ends with its shim", || !runs(vmm)).await;
     let sandbox = session.gone(id).await;
     assert_eq!(sandbox.end.as_ref().unwrap().cause, EndCause::ShimDied);
-    assert_eq!(session.inspect(id).await.unwrap().end, sandbox.end, "the end is told the same way every time");
+    assert_eq!(
+        session.inspect(id).await.unwrap().end,
+        sandbox.end,
+        "the end is told the same way every time"
+    );
     // What the command wrote until then is there, and its end says why.
     let ran = ran(&session.output(id, &exec, true).await);
-    assert_eq!((ran.stdout.as_str(), ran.exit.end), ("begun\n", ExecEnd::SandboxEnded));
-    let denial = session.start(id, &exec_id("turn-2"), &command(["true"])).await.unwrap_err();
+    assert_eq!(
+        (ran.stdout.as_str(), ran.exit.end),
+        ("begun\n", ExecEnd::SandboxEnded)
+    );
+    let denial = session
+        .start(id, &exec_id("turn-2"), &command(["true"]))
+        .await
+        .unwrap_err();
     assert_eq!(denial.code, DenialCode::SandboxGone);
     session.destroy(id).await.unwrap();
     host.quiet().await;
@@ -44,18 +65,31 @@ async fn killing_qemu_ends_the_sandbox_with_a_cause() {
     let sandbox = session.ready(&spec()).await;
     let id = &sandbox.id;
     let exec = exec_id("turn-1");
-    session.start(id, &exec, &command(["sleep", "4242"])).await.unwrap();
+    session
+        .start(id, &exec, &command(["sleep", "4242"]))
+        .await
+        .unwrap();
     let follow = session.output(id, &exec, true);
     let kill = async { host::signal(host.pid(id, "vmm"), Signal::KILL) };
     let (output, ()) = tokio::join!(follow, kill);
-    assert_eq!(ran(&output).exit.end, ExecEnd::SandboxEnded, "who follows is told");
+    assert_eq!(
+        ran(&output).exit.end,
+        ExecEnd::SandboxEnded,
+        "who follows is told"
+    );
     let end = session.gone(id).await.end.unwrap();
     assert_eq!(end.cause, EndCause::VmmDied);
     assert!(end.detail.contains("signal: 9"), "{}", end.detail);
     host.quiet().await;
-    let noted: Exec = session.get(&format!("/v1/sandboxes/{id}/execs/{exec}")).await.unwrap();
+    let noted: Exec = session
+        .get(&format!("/v1/sandboxes/{id}/execs/{exec}"))
+        .await
+        .unwrap();
     assert_eq!(noted.exit.unwrap().end, ExecEnd::SandboxEnded);
-    assert!(!host.sandbox_dir(id).join("disk.qcow2").exists(), "a gone sandbox keeps no disk");
+    assert!(
+        !host.sandbox_dir(id).join("disk.qcow2").exists(),
+        "a gone sandbox keeps no disk"
+    );
     session.destroy(id).await.unwrap();
 }
 
@@ -66,7 +100,14 @@ async fn a_guest_that_panics_ends_with_guest_panic() {
     let session = host.session().await;
     let sandbox = session.ready(&spec()).await;
     let eat = "a = []\nwhile True: a.append(bytearray(16 << 20))";
-    session.start(&sandbox.id, &exec_id("eat"), &command(["python3", "-c", eat])).await.unwrap();
+    session
+        .start(
+            &sandbox.id,
+            &exec_id("eat"),
+            &command(["python3", "-c", eat]),
+        )
+        .await
+        .unwrap();
     let end = session.gone(&sandbox.id).await.end.unwrap();
     assert_eq!(end.cause, EndCause::GuestPanic, "{}", end.detail);
     assert!(end.detail.contains("Kernel panic"), "{}", end.detail);
@@ -82,8 +123,16 @@ async fn a_flooded_console_ends_the_sandbox() {
     );
     let session = host.session().await;
     let sandbox = session.ready(&spec()).await;
-    let crash = "import os, ctypes\nwhile True:\n if os.fork() == 0: ctypes.string_at(0)\n os.wait()";
-    session.start(&sandbox.id, &exec_id("crash"), &command(["python3", "-c", crash])).await.unwrap();
+    let crash =
+        "import os, ctypes\nwhile True:\n if os.fork() == 0: ctypes.string_at(0)\n os.wait()";
+    session
+        .start(
+            &sandbox.id,
+            &exec_id("crash"),
+            &command(["python3", "-c", crash]),
+        )
+        .await
+        .unwrap();
     let end = session.gone(&sandbox.id).await.end.unwrap();
     assert_eq!(end.cause, EndCause::ConsoleFlood, "{}", end.detail);
     session.destroy(&sandbox.id).await.unwrap();
@@ -95,13 +144,19 @@ async fn the_run_cap_ends_a_sandbox_with_no_controller_connected() {
     let host = TestHost::new("");
     let session = host.session().await;
     let id = new_id();
-    let short = SandboxSpec { max_duration: Span::seconds(1), ..spec() };
+    let short = SandboxSpec {
+        max_duration: Span::seconds(1),
+        ..spec()
+    };
     session.create(&id, &short).await.unwrap();
     session.kill().await;
     host.quiet().await;
     let session = host.session().await;
     let sandbox = session.inspect(&id).await.unwrap();
-    assert_eq!((sandbox.state, sandbox.end.unwrap().cause), (SandboxState::Gone, EndCause::RunCap));
+    assert_eq!(
+        (sandbox.state, sandbox.end.unwrap().cause),
+        (SandboxState::Gone, EndCause::RunCap)
+    );
     session.destroy(&id).await.unwrap();
 }
 
@@ -122,11 +177,20 @@ async fn a_guest_that_does_not_come_up_is_tried_again_and_given_up() {
     let host = TestHost::new("");
     let session = host.session().await;
     let id = new_id();
-    let hasty = SandboxSpec { boot_deadline: "300ms".parse().unwrap(), boot_tries: 2, ..spec() };
+    let hasty = SandboxSpec {
+        boot_deadline: "300ms".parse().unwrap(),
+        boot_tries: 2,
+        ..spec()
+    };
     session.create(&id, &hasty).await.unwrap();
     let sandbox = session.gone(&id).await;
     let end = sandbox.end.unwrap();
-    assert_eq!((end.cause, sandbox.stages.tries), (EndCause::BootFailed, 2), "{}", end.detail);
+    assert_eq!(
+        (end.cause, sandbox.stages.tries),
+        (EndCause::BootFailed, 2),
+        "{}",
+        end.detail
+    );
     host.quiet().await;
     session.destroy(&id).await.unwrap();
 }

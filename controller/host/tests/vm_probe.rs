@@ -1,4 +1,10 @@
 //! The accelerator is found out by booting.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a failing test is the report"
+)]
 
 #[path = "vm_support/host.rs"]
 #[allow(dead_code, reason = "each test program uses its part")]
@@ -37,12 +43,22 @@ async fn an_accelerator_that_boots_no_guest_is_refused_with_the_reason() {
     let host = TestHost::new("probe_deadline = \"1ms\"");
     let output = probe(&host, "kvm");
     assert!(!output.status.success());
-    assert!(String::from_utf8_lossy(&output.stdout).contains("no_accelerator"), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stdout).contains("no_accelerator"),
+        "{output:?}"
+    );
     let session = host.session().await;
     let info: HostInfo = session.get("/v1/info").await.unwrap();
     assert_eq!(info.accel.unwrap_err().code, DenialCode::NoAccelerator);
-    let wanted = lazaret_api::host::SandboxSpec { accel: lazaret_api::host::AccelChoice::Kvm, ..host::spec() };
+    let wanted = lazaret_api::host::SandboxSpec {
+        accel: lazaret_api::host::AccelChoice::Kvm,
+        ..host::spec()
+    };
     let denial = session.create(&host::new_id(), &wanted).await.unwrap_err();
-    assert_eq!(denial.code, DenialCode::NoAccelerator, "software emulation is never taken silently");
+    assert_eq!(
+        denial.code,
+        DenialCode::NoAccelerator,
+        "software emulation is never taken silently"
+    );
     host.quiet().await;
 }

@@ -22,7 +22,8 @@ pub(super) async fn destroy(state: State, id: SandboxId, fence: Fence) -> Result
     if !dir.exists() {
         return Ok(());
     }
-    dir.pass_fence(fence).or_else(|denial| if dir.exists() { Err(denial) } else { Ok(()) })?;
+    dir.pass_fence(fence)
+        .or_else(|denial| if dir.exists() { Err(denial) } else { Ok(()) })?;
     if let Some(shim) = living::shim(&dir) {
         end_orderly(&state, &id, fence, &shim).await;
     }
@@ -32,14 +33,21 @@ pub(super) async fn destroy(state: State, id: SandboxId, fence: Fence) -> Result
         if let Some(process) = dir.read::<Identity>(role)
             && !process.kill(KILLED).await
         {
-            return Err(Denial::new(DenialCode::Internal, format!("a process of sandbox {id} could not be ended")));
+            return Err(Denial::new(
+                DenialCode::Internal,
+                format!("a process of sandbox {id} could not be ended"),
+            ));
         }
     }
-    Cage::left_by(&state.config().cgroup, id.as_str()).open().await;
+    Cage::left_by(&state.config().cgroup, id.as_str())
+        .open()
+        .await;
     let leaving = state.passage(&id, "old");
     match std::fs::rename(dir.path(), &leaving) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        renamed => renamed.map_err(|error| internal("take the sandbox's directory away", &error))?,
+        renamed => {
+            renamed.map_err(|error| internal("take the sandbox's directory away", &error))?
+        }
     }
     let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(leaving)).await;
     drop(lock);
@@ -52,7 +60,9 @@ pub(super) async fn destroy(state: State, id: SandboxId, fence: Fence) -> Result
 
 /// Asks the shim to end its sandbox, and waits for the shim itself to end.
 async fn end_orderly(state: &State, id: &SandboxId, fence: Fence, shim: &Identity) {
-    let request = Request::delete(format!("/v1/sandboxes/{id}")).header(FENCE_HEADER, fence.0).body(Body::empty());
+    let request = Request::delete(format!("/v1/sandboxes/{id}"))
+        .header(FENCE_HEADER, fence.0)
+        .body(Body::empty());
     let Ok(request) = request else { return };
     let asked = async {
         living::ask_shim(state, id, request).await;

@@ -17,19 +17,27 @@ use tokio_util::task::TaskTracker;
 /// What a session finds out once.
 #[derive(Default)]
 pub(super) struct Facts {
-    vmm: OnceCell<Result<String, Denial>>,
+    vmm: OnceCell<String>,
     probing: Arc<AtomicBool>,
 }
 
 impl Facts {
     /// Describes the host as it is now.
-    pub(super) async fn gather(&self, state: &State, work: &TaskTracker) -> Result<HostInfo, Denial> {
+    pub(super) async fn gather(
+        &self,
+        state: &State,
+        work: &TaskTracker,
+    ) -> Result<HostInfo, Denial> {
         let fault = |error: std::io::Error| internal("describe the host", &error);
         Ok(HostInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             protocol: lazaret_api::PROTOCOL,
             accel: self.accel(state, work).await,
-            vmm: self.vmm.get_or_init(|| vmm_version(state)).await.clone(),
+            vmm: self
+                .vmm
+                .get_or_try_init(|| vmm_version(state))
+                .await
+                .cloned(),
             image: image::newest(state),
             disk_free: state.disk_free().map_err(fault)?,
             clock: Timestamp::now(),
@@ -38,9 +46,13 @@ impl Facts {
         })
     }
 
-    async fn accel(&self, state: &State, work: &TaskTracker) -> Result<lazaret_api::host::Accel, Denial> {
+    async fn accel(
+        &self,
+        state: &State,
+        work: &TaskTracker,
+    ) -> Result<lazaret_api::host::Accel, Denial> {
         let choice = state.config().accel;
-        if let Some(known) = probe::known(state, choice).await {
+        if let Some(known) = probe::known(state, choice) {
             return known;
         }
         if !self.probing.swap(true, Ordering::AcqRel) {
@@ -51,12 +63,15 @@ impl Facts {
                 probing.store(false, Ordering::Release);
             });
         }
-        Err(Denial::new(DenialCode::NoAccelerator, "the accelerator is being probed").retry_after(10))
+        Err(
+            Denial::new(DenialCode::NoAccelerator, "the accelerator is being probed")
+                .retry_after(10),
+        )
     }
 }
 
 /// The first line QEMU says of itself.
-pub(crate) async fn vmm_version(state: &State) -> Result<String, Denial> {
+async fn vmm_version(state: &State) -> Result<String, Denial> {
     let qemu = crate::vmm::find(&state.config().qemu)?;
     let output = Command::new(qemu)
         .arg("--version")
@@ -65,10 +80,18 @@ pub(crate) async fn vmm_version(state: &State) -> Result<String, Denial> {
         .kill_on_drop(true)
         .output()
         .await
-        .map_err(|error| Denial::new(DenialCode::VmmMissing, format!("QEMU cannot be run: {error}")))?;
+        .map_err(|error| {
+            Denial::new(
+                DenialCode::VmmMissing,
+                format!("QEMU cannot be run: {error}"),
+            )
+        })?;
     let text = String::from_utf8_lossy(&output.stdout);
     match text.lines().next() {
         Some(line) if output.status.success() => Ok(line.trim().to_owned()),
-        _ => Err(Denial::new(DenialCode::VmmMissing, "QEMU does not say its version")),
+        _ => Err(Denial::new(
+            DenialCode::VmmMissing,
+            "QEMU does not say its version",
+        )),
     }
 }

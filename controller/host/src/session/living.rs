@@ -19,7 +19,10 @@ const STATUS_SIZE: usize = 1 << 20;
 
 /// A sandbox that is not here.
 pub(super) fn not_found(id: &SandboxId) -> Denial {
-    Denial::new(DenialCode::SandboxNotFound, format!("no sandbox {id} on this host"))
+    Denial::new(
+        DenialCode::SandboxNotFound,
+        format!("no sandbox {id} on this host"),
+    )
 }
 
 /// Whether the sandbox's shim lives.
@@ -40,7 +43,8 @@ pub(super) async fn ask_shim(state: &State, id: &SandboxId, request: Request) ->
         Some(answer) => Some(answer.map(Body::new).into_response()),
         None if shim.ended_within(PASSING).await => None,
         None => {
-            let denial = Denial::new(DenialCode::HostBusy, "the sandbox's shim does not answer").retry_after(1);
+            let denial = Denial::new(DenialCode::HostBusy, "the sandbox's shim does not answer")
+                .retry_after(1);
             Some(crate::wire::Refused(denial).into_response())
         }
     }
@@ -62,9 +66,17 @@ pub(super) async fn look(state: &State, id: &SandboxId) -> Result<Sandbox, Denia
     let request = Request::get(format!("/v1/sandboxes/{id}"))
         .body(Body::empty())
         .map_err(|error| crate::state::internal("ask a shim", &error))?;
-    if let Some(answer) = ask_shim(state, id, request).await {
+    // A shim that hangs must not hide the others: then what it last wrote down is told.
+    let asked = tokio::time::timeout(PASSING, ask_shim(state, id, request)).await;
+    if asked.is_err()
+        && let Some(known) = state.sandbox(id).read::<Sandbox>(STATUS)
+    {
+        return Ok(known);
+    }
+    if let Ok(Some(answer)) = asked {
         let bytes = crate::wire::read_bytes(answer.into_body(), STATUS_SIZE).await?;
-        return serde_json::from_slice(&bytes).map_err(|error| crate::state::internal("read a shim's answer", &error));
+        return serde_json::from_slice(&bytes)
+            .map_err(|error| crate::state::internal("read a shim's answer", &error));
     }
     let dir = state.sandbox(id);
     if dir.read::<Identity>(SHIM).is_none() && dir.exists() {
@@ -86,14 +98,20 @@ pub(super) fn dead(dir: &SandboxDir) -> Option<Sandbox> {
         None => crate::shim::newborn(&dir.read::<Record>(RECORD)?),
     };
     if sandbox.state != SandboxState::Gone {
-        let restarted = dir.read::<Identity>(SHIM).is_some_and(|shim| !shim.is_of_this_boot());
+        let restarted = dir
+            .read::<Identity>(SHIM)
+            .is_some_and(|shim| !shim.is_of_this_boot());
         let (cause, detail) = if restarted {
             (EndCause::HostRestarted, "the host has restarted since")
         } else {
             (EndCause::ShimDied, "the shim was killed, and QEMU with it")
         };
         sandbox.state = SandboxState::Gone;
-        sandbox.end = Some(End { cause, detail: detail.into(), at: Timestamp::now() });
+        sandbox.end = Some(End {
+            cause,
+            detail: detail.into(),
+            at: Timestamp::now(),
+        });
         if let Err(error) = dir.write(STATUS, &sandbox) {
             tracing::warn!(%error, "the end of a sandbox could not be written down");
         }

@@ -13,7 +13,7 @@ use axum::extract::{Path, Query, Request, State};
 use axum::response::IntoResponse;
 use axum::routing::{get, put};
 use bytes::Bytes;
-use futures::Stream;
+use futures::{Stream, StreamExt};
 use http::{HeaderMap, Method, StatusCode};
 use lazaret_api::host::{ExecRequest, Sandbox};
 use lazaret_domain::sandbox::SandboxState;
@@ -21,10 +21,12 @@ use lazaret_domain::{Denial, DenialCode, ExecId, GuestPath, SandboxId};
 use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 /// The longest wait for a sandbox to settle.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// File calls at once.
+pub(super) const TRANSFERS: usize = 8;
 /// The largest exec request: its specification, its input in base64 and some room.
 const REQUEST: usize = 4 << 20;
 
@@ -39,6 +41,9 @@ pub(crate) struct Shim {
     pub execs: Execs,
     pub egress: EgressLog,
     pub asks: Asks,
+    /// Places for file calls: with those and all commands running, the guest still has room on its
+    /// connection for the question how it is.
+    pub transfers: Arc<Semaphore>,
 }
 
 impl Shim {
@@ -46,14 +51,19 @@ impl Shim {
     pub(crate) fn router(self) -> axum::Router {
         let routes = axum::Router::new()
             .route("/", get(inspect).delete(destroy))
-            .route("/execs/{exec}", put(start_exec).get(show_exec).delete(cancel_exec))
+            .route(
+                "/execs/{exec}",
+                put(start_exec).get(show_exec).delete(cancel_exec),
+            )
             .route("/execs/{exec}/output", get(output))
             .route("/list", get(to_guest))
             .route("/files", get(to_guest).put(to_guest))
             .route("/console", get(console))
             .route("/egress", get(egress));
         let own = format!("/v1/sandboxes/{}", self.id);
-        axum::Router::new().nest(&own, routes).with_state(Arc::new(self))
+        axum::Router::new()
+            .nest(&own, routes)
+            .with_state(Arc::new(self))
     }
 
     /// The guest, if the sandbox is ready.
@@ -63,7 +73,9 @@ impl Shim {
         }
         Err(match self.status.borrow().state {
             SandboxState::Gone => Denial::new(DenialCode::SandboxGone, "the sandbox is gone"),
-            _ => Denial::new(DenialCode::SandboxNotReady, "the sandbox is not ready").retry_after(1),
+            _ => {
+                Denial::new(DenialCode::SandboxNotReady, "the sandbox is not ready").retry_after(1)
+            }
         })
     }
 }
@@ -85,8 +97,12 @@ enum Until {
     Settled,
 }
 
-fn query<T>(parsed: Result<Query<T>, axum::extract::rejection::QueryRejection>) -> Result<T, Denial> {
-    parsed.map(|Query(query)| query).map_err(|error| Denial::new(DenialCode::InvalidRequest, error.body_text()))
+fn query<T>(
+    parsed: Result<Query<T>, axum::extract::rejection::QueryRejection>,
+) -> Result<T, Denial> {
+    parsed
+        .map(|Query(query)| query)
+        .map_err(|error| Denial::new(DenialCode::InvalidRequest, error.body_text()))
 }
 
 fn exec_id(text: &str) -> Result<ExecId, Denial> {
@@ -103,7 +119,11 @@ async fn inspect(
     let mut status = shim.status.clone();
     if let Some(Until::Settled) = wait.until {
         let limit = Duration::from_millis(wait.wait_ms).min(LONGEST_WAIT);
-        let _ = tokio::time::timeout(limit, status.wait_for(|sandbox| !super::is_forking(sandbox))).await;
+        let _ = tokio::time::timeout(
+            limit,
+            status.wait_for(|sandbox| !super::is_forking(sandbox)),
+        )
+        .await;
     }
     let sandbox = status.borrow().clone();
     json(&sandbox)
@@ -113,15 +133,22 @@ async fn destroy(State(shim): Owner, headers: HeaderMap) -> Answer {
     shim.dir.pass_fence(fence(&headers)?)?;
     let mut status = shim.status.clone();
     shim.asks.end();
-    let _ = status.wait_for(|sandbox| sandbox.state == SandboxState::Gone).await;
+    let _ = status
+        .wait_for(|sandbox| sandbox.state == SandboxState::Gone)
+        .await;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-async fn start_exec(State(shim): Owner, Path(exec): Path<String>, headers: HeaderMap, body: Body) -> Answer {
+async fn start_exec(
+    State(shim): Owner,
+    Path(exec): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
     let exec = exec_id(&exec)?;
     shim.dir.pass_fence(fence(&headers)?)?;
     let request: ExecRequest = read(body, REQUEST).await?;
-    json(&shim.execs.start(&exec, request, shim.ready_guest()?)?)
+    json(&shim.execs.start(&exec, &request, shim.ready_guest()?)?)
 }
 
 async fn show_exec(State(shim): Owner, Path(exec): Path<String>) -> Answer {
@@ -135,7 +162,7 @@ async fn cancel_exec(State(shim): Owner, Path(exec): Path<String>, headers: Head
 }
 
 /// Where output is read from.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Reading {
     /// The offset of the first byte.
@@ -155,19 +182,25 @@ async fn output(
 }
 
 /// Output as a stream that ends with what there is, or, followed, after the exit frame.
-pub(crate) fn read_frames(recording: Arc<Recording>, from: Reading) -> impl Stream<Item = std::io::Result<Bytes>> + Send {
+pub(crate) fn read_frames(
+    recording: Arc<Recording>,
+    from: Reading,
+) -> impl Stream<Item = std::io::Result<Bytes>> + Send {
     let progress = recording.progress();
-    futures::stream::try_unfold((recording, progress, from.offset), move |(recording, mut progress, offset)| async move {
-        loop {
-            let seen = *progress.borrow_and_update();
-            if let Some((bytes, next)) = recording.read_at(offset, seen.len).await? {
-                return Ok(Some((bytes, (recording, progress, next))));
+    futures::stream::try_unfold(
+        (recording, progress, from.offset),
+        move |(recording, mut progress, offset)| async move {
+            loop {
+                let seen = *progress.borrow_and_update();
+                if let Some((bytes, next)) = recording.read_at(offset, seen.len).await? {
+                    return Ok(Some((bytes, (recording, progress, next))));
+                }
+                if seen.finished || !from.follow || progress.changed().await.is_err() {
+                    return Ok(None);
+                }
             }
-            if seen.finished || !from.follow || progress.changed().await.is_err() {
-                return Ok(None);
-            }
-        }
-    })
+        },
+    )
 }
 
 /// The query of the file calls, checked here although the guest checks it too.
@@ -175,7 +208,10 @@ pub(crate) fn read_frames(recording: Arc<Recording>, from: Reading) -> impl Stre
 #[serde(deny_unknown_fields)]
 struct Files {
     #[serde(default)]
-    #[expect(dead_code, reason = "parsing it is the check; the query is passed on as it came")]
+    #[expect(
+        dead_code,
+        reason = "parsing it is the check; the query is passed on as it came"
+    )]
     path: GuestPath,
     #[serde(default)]
     #[expect(dead_code, reason = "as above")]
@@ -195,9 +231,24 @@ async fn to_guest(State(shim): Owner, request: Request) -> Answer {
     if parts.method != Method::GET {
         shim.dir.pass_fence(fence(&parts.headers)?)?;
     }
+    let guest = shim.ready_guest()?;
+    let Ok(place) = Arc::clone(&shim.transfers).try_acquire_owned() else {
+        let text = format!("a sandbox moves files in at most {TRANSFERS} requests at once");
+        return Err(Denial::new(DenialCode::HostBusy, text)
+            .retry_after(1)
+            .into());
+    };
     let rest = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-    let response = shim.ready_guest()?.send(parts.method, &format!("/v1{rest}"), body).await?;
-    Ok(response.map(Body::new).into_response())
+    let response = guest
+        .send(parts.method, &format!("/v1{rest}"), body)
+        .await?;
+    // The place is held until the answer has been read or dropped.
+    let hold = move |body| {
+        Body::from_stream(Body::new(body).into_data_stream().inspect(move |_| {
+            let _ = &place;
+        }))
+    };
+    Ok(response.map(hold).into_response())
 }
 
 async fn console(State(shim): Owner) -> Answer {
@@ -212,6 +263,9 @@ pub(crate) struct After {
     pub after: u64,
 }
 
-async fn egress(State(shim): Owner, after: Result<Query<After>, axum::extract::rejection::QueryRejection>) -> Answer {
+async fn egress(
+    State(shim): Owner,
+    after: Result<Query<After>, axum::extract::rejection::QueryRejection>,
+) -> Answer {
     json(&shim.egress.after(query(after)?.after))
 }

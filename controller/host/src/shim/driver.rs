@@ -12,7 +12,7 @@ use super::{STATUS, VMM};
 use crate::gateway::{self, EgressLog, GatewayConfig};
 use crate::image;
 use crate::state::{Record, SandboxDir, State};
-use crate::vmm::{self, Cage, Console, Machine, Vmm};
+use crate::vmm::{self, Cage, Console, Machine, Seen, Vmm};
 use jiff::Timestamp;
 use lazaret_api::host::{Accel, AccelChoice, BootStages, Confinement, End, Sandbox};
 use lazaret_domain::sandbox::{EndCause, SandboxEvent, SandboxState};
@@ -54,7 +54,10 @@ pub(crate) fn newborn(record: &Record) -> Sandbox {
         state: SandboxState::Forking,
         end: None,
         created_at: record.created_at,
-        deadline: record.created_at.saturating_add(jiff::SignedDuration::from_millis(cap)).unwrap_or(Timestamp::MAX),
+        deadline: record
+            .created_at
+            .saturating_add(jiff::SignedDuration::from_millis(cap))
+            .unwrap_or(Timestamp::MAX),
         accel: None,
         boot_id: None,
         kernel: None,
@@ -71,7 +74,10 @@ struct Over {
 
 impl Over {
     fn new(cause: EndCause, detail: impl Into<String>) -> Self {
-        Self { cause, detail: detail.into() }
+        Self {
+            cause,
+            detail: detail.into(),
+        }
     }
 }
 
@@ -136,9 +142,16 @@ impl Driver {
         }
         let mut sandbox = self.published.borrow().clone();
         sandbox.state = SandboxState::Gone;
-        sandbox.end = Some(End { cause: over.cause, detail: over.detail, at: Timestamp::now() });
+        sandbox.end = Some(End {
+            cause: over.cause,
+            detail: over.detail,
+            at: Timestamp::now(),
+        });
         tracing::info!(sandbox = %sandbox.id, cause = over.cause.code(), "the sandbox has ended");
-        Gone { sandbox, published: self.published }
+        Gone {
+            sandbox,
+            published: self.published,
+        }
     }
 
     /// Boots and watches until something ends it. What runs is in `life` at every point at which
@@ -152,7 +165,12 @@ impl Driver {
         let tries = self.record.spec.boot_tries.max(1);
         let mut why = Over::new(EndCause::BootFailed, "");
         for attempt in 1..=tries {
-            self.change(|sandbox| sandbox.stages = BootStages { tries: attempt, ..BootStages::default() });
+            self.change(|sandbox| {
+                sandbox.stages = BootStages {
+                    tries: attempt,
+                    ..BootStages::default()
+                }
+            });
             let boot = self.boot(&machine, life, asked_at);
             let deadline = self.record.spec.boot_deadline;
             let failure = match tokio::time::timeout(deadline.duration(), boot).await {
@@ -166,14 +184,21 @@ impl Driver {
                 Ok(Err(denial)) => denial.to_string(),
                 Err(_) => format!("it was not ready after {deadline}"),
             };
-            let panicked = self.console.seen().borrow().panicked;
+            let seen = *self.console.seen().borrow();
             if let Some(failed) = life.take() {
                 failed.end().await;
             }
             let lines = self.console.last_lines(LAST_LINES);
             tracing::warn!(attempt, failure, "a boot failed");
-            let cause = if panicked { EndCause::GuestPanic } else { EndCause::BootFailed };
-            why = Over::new(cause, format!("try {attempt} of {tries}: {failure}\n{lines}"));
+            let cause = match seen {
+                Seen { flooded: true, .. } => EndCause::ConsoleFlood,
+                Seen { panicked: true, .. } => EndCause::GuestPanic,
+                _ => EndCause::BootFailed,
+            };
+            why = Over::new(
+                cause,
+                format!("try {attempt} of {tries}: {failure}\n{lines}"),
+            );
         }
         why
     }
@@ -206,12 +231,24 @@ impl Driver {
     }
 
     /// One try.
-    async fn boot(&self, machine: &Machine, life: &mut Option<Life>, asked_at: Instant) -> Result<Guest, Denial> {
+    async fn boot(
+        &self,
+        machine: &Machine,
+        life: &mut Option<Life>,
+        asked_at: Instant,
+    ) -> Result<Guest, Denial> {
         self.console.start_over();
         let config = self.state.config();
-        let cage = Cage::make(&config.cgroup, self.record.id.as_str(), machine.memory, machine.cpus);
+        let cage = Cage::make(
+            &config.cgroup,
+            self.record.id.as_str(),
+            machine.memory,
+            machine.cpus,
+        );
         let (vmm, lines) = vmm::start(machine, self.dir.path(), cage).await?;
-        self.dir.write(VMM, &vmm.identity).map_err(|error| crate::state::internal("write who QEMU is", &error))?;
+        self.dir
+            .write(VMM, &vmm.identity)
+            .map_err(|error| crate::state::internal("write who QEMU is", &error))?;
         self.change(|sandbox| {
             sandbox.stages.vmm_ms = Some(millis(asked_at));
             sandbox.confinement = vmm.confinement.clone();
@@ -230,7 +267,12 @@ impl Driver {
             let end = gateway.await;
             tracing::info!(%end, "the gateway has ended");
         });
-        let life = life.insert(Life { vmm, reading, gateway, stop });
+        let life = life.insert(Life {
+            vmm,
+            reading,
+            gateway,
+            stop,
+        });
         tokio::select! {
             guest = self.greet(lines.control, asked_at) => guest,
             status = life.vmm.ended() => {
@@ -241,20 +283,36 @@ impl Driver {
     }
 
     /// Waits for the guest agent, and tells it who it is.
-    async fn greet(&self, control: tokio::net::UnixStream, asked_at: Instant) -> Result<Guest, Denial> {
+    async fn greet(
+        &self,
+        control: tokio::net::UnixStream,
+        asked_at: Instant,
+    ) -> Result<Guest, Denial> {
         let gone = |_| Denial::new(DenialCode::BootFailed, "the console was lost");
         let mut seen = self.console.seen();
         let flooded = || Denial::new(DenialCode::BootFailed, "the guest flooded its console");
-        if seen.wait_for(|seen| seen.up || seen.ready || seen.flooded).await.map_err(gone)?.flooded {
+        if seen
+            .wait_for(|seen| seen.up || seen.ready || seen.flooded)
+            .await
+            .map_err(gone)?
+            .flooded
+        {
             return Err(flooded());
         }
         self.change(|sandbox| sandbox.stages.kernel_ms = Some(millis(asked_at)));
-        if seen.wait_for(|seen| seen.ready || seen.flooded).await.map_err(gone)?.flooded {
+        if seen
+            .wait_for(|seen| seen.ready || seen.flooded)
+            .await
+            .map_err(gone)?
+            .flooded
+        {
             return Err(flooded());
         }
         let guest = Guest::connect(control).await?;
         guest.health().await?;
-        let adopted = guest.adopt(&self.record.id, &self.record.spec.git_base_url).await?;
+        let adopted = guest
+            .adopt(&self.record.id, &self.record.spec.git_base_url)
+            .await?;
         self.change(|sandbox| {
             sandbox.stages.agent_ms = Some(millis(asked_at));
             sandbox.boot_id = Some(adopted.boot_id);
@@ -293,10 +351,16 @@ impl Driver {
         let asking = async {
             loop {
                 tokio::time::sleep(config.health_every.duration()).await;
-                match tokio::time::timeout(config.health_deadline.duration(), guest.health()).await {
+                match tokio::time::timeout(config.health_deadline.duration(), guest.health()).await
+                {
                     Ok(Ok(_)) => {}
                     Ok(Err(denial)) => return denial.message,
-                    Err(_) => return format!("the guest agent did not answer for {}", config.health_deadline),
+                    Err(_) => {
+                        return format!(
+                            "the guest agent did not answer for {}",
+                            config.health_deadline
+                        );
+                    }
                 }
             }
         };
@@ -307,9 +371,17 @@ impl Driver {
     }
 
     /// Why QEMU ended, after all its guest had said has been read.
-    async fn explain(&self, life: &Life, status: std::io::Result<std::process::ExitStatus>) -> Over {
+    async fn explain(
+        &self,
+        life: &Life,
+        status: std::io::Result<std::process::ExitStatus>,
+    ) -> Over {
         let mut seen = self.console.seen();
-        let _ = tokio::time::timeout(LAST_BREATH, seen.wait_for(|seen| seen.closed || seen.flooded)).await;
+        let _ = tokio::time::timeout(
+            LAST_BREATH,
+            seen.wait_for(|seen| seen.closed || seen.flooded),
+        )
+        .await;
         let seen = *seen.borrow();
         let cause = if seen.flooded {
             EndCause::ConsoleFlood
@@ -320,7 +392,11 @@ impl Driver {
         } else {
             EndCause::VmmDied
         };
-        let words = [vmm::describe(status), life.vmm.complaint(), self.console.last_lines(LAST_LINES)];
+        let words = [
+            vmm::describe(status),
+            life.vmm.complaint(),
+            self.console.last_lines(LAST_LINES),
+        ];
         Over::new(cause, words.join("\n").trim().to_owned())
     }
 

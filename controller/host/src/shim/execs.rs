@@ -23,8 +23,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Commands running at once, and commands remembered, in one sandbox.
-const RUNNING: usize = 64;
+/// Commands running at once, and commands remembered, in one sandbox. Fewer run than the guest
+/// takes requests, so that there is room for file calls and the question how it is.
+const RUNNING: usize = 48;
 const REMEMBERED: usize = 1024;
 /// The longest standard input.
 const STDIN: usize = 1 << 20;
@@ -57,13 +58,20 @@ impl Entry {
         Exec {
             id: self.id.clone(),
             started_at: self.started_at,
-            exit: self.exit.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            exit: self
+                .exit
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
             output_len: self.recording.progress().borrow().len,
         }
     }
 
     fn over(&self) -> bool {
-        self.exit.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.exit
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_some()
     }
 }
 
@@ -88,30 +96,47 @@ impl Execs {
     }
 
     /// Starts a command once, or finds the one of that id.
-    pub(crate) fn start(&self, id: &ExecId, request: ExecRequest, guest: Guest) -> Result<Exec, Denial> {
-        let wire = serde_json::to_vec(&request).map_err(|error| crate::state::internal("read a command", &error))?;
+    pub(crate) fn start(
+        &self,
+        id: &ExecId,
+        request: &ExecRequest,
+        guest: Guest,
+    ) -> Result<Exec, Denial> {
+        let wire = serde_json::to_vec(request)
+            .map_err(|error| crate::state::internal("read a command", &error))?;
         let digest = base64::engine::general_purpose::STANDARD_NO_PAD.encode(Sha256::digest(&wire));
-        let body = guest_body(&request)?;
+        let body = guest_body(request)?;
         let cap = request.output_cap.clamp(*CAP.start(), *CAP.end());
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = entries.get(id) {
             return if entry.digest == digest {
                 Ok(entry.show())
             } else {
-                Err(Denial::new(DenialCode::SpecMismatch, format!("exec {id} exists with another command")))
+                Err(Denial::new(
+                    DenialCode::SpecMismatch,
+                    format!("exec {id} exists with another command"),
+                ))
             };
         }
         if self.sandbox_ended.is_cancelled() {
-            return Err(Denial::new(DenialCode::SandboxGone, "the sandbox is being ended"));
+            return Err(Denial::new(
+                DenialCode::SandboxGone,
+                "the sandbox is being ended",
+            ));
         }
-        if entries.len() >= REMEMBERED || entries.values().filter(|entry| !entry.over()).count() >= RUNNING {
+        if entries.len() >= REMEMBERED
+            || entries.values().filter(|entry| !entry.over()).count() >= RUNNING
+        {
             return Err(Denial::new(
                 DenialCode::HostBusy,
-                format!("a sandbox runs at most {RUNNING} commands at once and {REMEMBERED} in all"),
+                format!(
+                    "a sandbox runs at most {RUNNING} commands at once and {REMEMBERED} in all"
+                ),
             ));
         }
         let dir = self.dir.join(id.as_str());
-        crate::state::private_dir(&dir).map_err(|error| crate::state::internal("make a command's directory", &error))?;
+        crate::state::private_dir(&dir)
+            .map_err(|error| crate::state::internal("make a command's directory", &error))?;
         let recording = Arc::new(Recording::new(dir));
         let entry = Arc::new(Entry {
             id: id.clone(),
@@ -123,8 +148,16 @@ impl Execs {
         });
         self.note(&entry)?;
         entries.insert(id.clone(), Arc::clone(&entry));
-        let limit = request.spec.limits.max_duration.duration() + request.spec.limits.kill_grace.duration() + PATIENCE;
-        let work = self.clone().run(Arc::clone(&entry), guest, body, Recorder::new(recording, cap), limit);
+        let limit = request.spec.limits.max_duration.duration()
+            + request.spec.limits.kill_grace.duration()
+            + PATIENCE;
+        let work = self.clone().run(
+            Arc::clone(&entry),
+            guest,
+            body,
+            Recorder::new(recording, cap),
+            limit,
+        );
         self.tasks.spawn(work);
         Ok(entry.show())
     }
@@ -153,18 +186,35 @@ impl Execs {
 
     fn find(&self, id: &ExecId) -> Result<Arc<Entry>, Denial> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.get(id).cloned().ok_or_else(|| Denial::new(DenialCode::ExecNotFound, format!("no exec {id} in this sandbox")))
+        entries.get(id).cloned().ok_or_else(|| {
+            Denial::new(
+                DenialCode::ExecNotFound,
+                format!("no exec {id} in this sandbox"),
+            )
+        })
     }
 
     fn note(&self, entry: &Entry) -> Result<(), Denial> {
-        let note = Note { exec: entry.show(), digest: entry.digest.clone() };
+        let note = Note {
+            exec: entry.show(),
+            digest: entry.digest.clone(),
+        };
         serde_json::to_vec(&note)
             .map_err(std::io::Error::from)
-            .and_then(|bytes| crate::state::replace(&self.dir.join(entry.id.as_str()).join(NOTE), &bytes))
+            .and_then(|bytes| {
+                crate::state::replace(&self.dir.join(entry.id.as_str()).join(NOTE), &bytes)
+            })
             .map_err(|error| crate::state::internal("note a command", &error))
     }
 
-    async fn run(self, entry: Arc<Entry>, guest: Guest, body: Body, mut recorder: Recorder, limit: Duration) {
+    async fn run(
+        self,
+        entry: Arc<Entry>,
+        guest: Guest,
+        body: Body,
+        mut recorder: Recorder,
+        limit: Duration,
+    ) {
         let started = Instant::now();
         let end = |end, message: &str| ExecExit {
             end,
@@ -181,6 +231,8 @@ impl Execs {
             done = follow(&guest, body, &mut recorder) => match done {
                 Ok(exit) => exit,
                 Err(denial) if denial.code == DenialCode::GuestUnreachable => end(ExecEnd::SandboxEnded, &denial.message),
+                // Output that cannot be kept is not run on without: the guest ends the command.
+                Err(denial) if denial.code == DenialCode::Internal => end(ExecEnd::Cancelled, &denial.message),
                 Err(denial) => end(ExecEnd::NotStarted, &denial.message),
             },
             () = tokio::time::sleep(limit) => end(ExecEnd::TimedOut, "the guest did not end it in time"),
@@ -202,19 +254,32 @@ async fn follow(guest: &Guest, body: Body, recorder: &mut Recorder) -> Result<Ex
     if !response.status().is_success() {
         return Err(crate::wire::denial_of(response).await);
     }
-    let cut = || Denial::new(DenialCode::GuestUnreachable, "the guest's answer was cut off before the command's end");
+    let cut = || {
+        Denial::new(
+            DenialCode::GuestUnreachable,
+            "the guest's answer was cut off before the command's end",
+        )
+    };
     let mut stream = response.into_body();
     let mut buffer = BytesMut::new();
     loop {
-        while let Some(frame) = Frame::decode(&mut buffer)
-            .map_err(|error| Denial::new(DenialCode::GuestUnreachable, format!("the guest sent no frames: {error}")))?
-        {
+        while let Some(frame) = Frame::decode(&mut buffer).map_err(|error| {
+            Denial::new(
+                DenialCode::GuestUnreachable,
+                format!("the guest sent no frames: {error}"),
+            )
+        })? {
             if let Frame::Exit(payload) = frame {
                 return serde_json::from_slice(&payload).map_err(|_| cut());
             }
-            recorder.output(frame).await.map_err(|error| crate::state::internal("record output", &error))?;
+            recorder
+                .output(frame)
+                .await
+                .map_err(|error| crate::state::internal("record output", &error))?;
         }
-        let Some(Ok(part)) = stream.frame().await else { return Err(cut()) };
+        let Some(Ok(part)) = stream.frame().await else {
+            return Err(cut());
+        };
         if let Ok(data) = part.into_data() {
             buffer.extend_from_slice(&data);
         }
@@ -225,13 +290,24 @@ async fn follow(guest: &Guest, body: Body, recorder: &mut Recorder) -> Result<Ex
 fn guest_body(request: &ExecRequest) -> Result<Body, Denial> {
     let stdin = base64::engine::general_purpose::STANDARD
         .decode(&request.stdin)
-        .map_err(|_| Denial::new(DenialCode::InvalidRequest, "standard input is base64").at("stdin"))?;
-    let spec = serde_json::to_vec(&request.spec).map_err(|error| crate::state::internal("write a command", &error))?;
-    let too_large = |what: &str| Denial::new(DenialCode::TooLarge, format!("{what} is larger than allowed"));
+        .map_err(|_| {
+            Denial::new(DenialCode::InvalidRequest, "standard input is base64").at("stdin")
+        })?;
+    let spec = serde_json::to_vec(&request.spec)
+        .map_err(|error| crate::state::internal("write a command", &error))?;
+    let too_large = |what: &str| {
+        Denial::new(
+            DenialCode::TooLarge,
+            format!("{what} is larger than allowed"),
+        )
+    };
     if stdin.len() > STDIN {
         return Err(too_large("standard input").at("stdin"));
     }
-    let length = u32::try_from(spec.len()).ok().filter(|_| spec.len() <= MAX_SPEC).ok_or_else(|| too_large("the command").at("spec"))?;
+    let length = u32::try_from(spec.len())
+        .ok()
+        .filter(|_| spec.len() <= MAX_SPEC)
+        .ok_or_else(|| too_large("the command").at("spec"))?;
     let mut body = BytesMut::with_capacity(4 + spec.len() + stdin.len());
     body.put_u32(length);
     body.put_slice(&spec);

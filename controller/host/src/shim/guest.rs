@@ -54,7 +54,11 @@ impl Guest {
     }
 
     /// Tells it who it is, with fresh randomness and the time.
-    pub(crate) async fn adopt(&self, sandbox: &SandboxId, git_base_url: &str) -> Result<Adopted, Denial> {
+    pub(crate) async fn adopt(
+        &self,
+        sandbox: &SandboxId,
+        git_base_url: &str,
+    ) -> Result<Adopted, Denial> {
         let entropy: [u8; 64] = rand::random();
         let machine_id: u128 = rand::random();
         let adopt = Adopt {
@@ -64,14 +68,25 @@ impl Guest {
             machine_id: format!("{machine_id:032x}"),
             git_base_url: git_base_url.to_owned(),
         };
-        self.value(Method::POST, "/v1/adopt", json_body(&adopt)?).await
+        self.value(Method::POST, "/v1/adopt", json_body(&adopt)?)
+            .await
     }
 
     /// Sends a request as it is and gives back the answer as it comes.
-    pub(crate) async fn send(&self, method: Method, path_and_query: &str, body: Body) -> Result<Response<Incoming>, Denial> {
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path_and_query: &str,
+        body: Body,
+    ) -> Result<Response<Incoming>, Denial> {
         let uri: Uri = format!("http://guest{path_and_query}")
             .parse()
-            .map_err(|_| Denial::new(DenialCode::InvalidRequest, "the path cannot be sent to the guest"))?;
+            .map_err(|_| {
+                Denial::new(
+                    DenialCode::InvalidRequest,
+                    "the path cannot be sent to the guest",
+                )
+            })?;
         let request = Request::builder()
             .method(method)
             .uri(uri)
@@ -80,24 +95,41 @@ impl Guest {
             .map_err(|error| crate::state::internal("make a request to the guest", &error))?;
         let mut sender = self.sender.clone();
         sender.ready().await.map_err(|error| unreachable(&error))?;
-        sender.send_request(request).await.map_err(|error| unreachable(&error))
+        sender
+            .send_request(request)
+            .await
+            .map_err(|error| unreachable(&error))
     }
 
-    async fn value<T: DeserializeOwned>(&self, method: Method, path: &str, body: Body) -> Result<T, Denial> {
+    async fn value<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Body,
+    ) -> Result<T, Denial> {
         let response = self.send(method, path, body).await?;
         if !response.status().is_success() {
             return Err(denial_of(response).await);
         }
         let bytes = read_bytes(response.into_body(), ANSWER).await?;
-        serde_json::from_slice(&bytes)
-            .map_err(|_| Denial::new(DenialCode::GuestUnreachable, "the guest answered in another form than documented"))
+        serde_json::from_slice(&bytes).map_err(|_| {
+            Denial::new(
+                DenialCode::GuestUnreachable,
+                "the guest answered in another form than documented",
+            )
+        })
     }
 }
 
 fn json_body<T: Serialize>(value: &T) -> Result<Body, Denial> {
-    serde_json::to_vec(value).map(Body::from).map_err(|error| crate::state::internal("write a request to the guest", &error))
+    serde_json::to_vec(value)
+        .map(Body::from)
+        .map_err(|error| crate::state::internal("write a request to the guest", &error))
 }
 
 fn unreachable(error: &hyper::Error) -> Denial {
-    Denial::new(DenialCode::GuestUnreachable, format!("the guest agent does not answer: {error}"))
+    Denial::new(
+        DenialCode::GuestUnreachable,
+        format!("the guest agent does not answer: {error}"),
+    )
 }

@@ -50,9 +50,18 @@ impl Index {
     /// Finds the place of a frame of that length, and makes room.
     fn place(&mut self, frame: u64, cap: u64) -> Place {
         let half = cap / 2;
-        let limit = |start: u64| if start == 0 { half } else { half / LATER_PARTS as u64 };
+        let limit = |start: u64| {
+            if start == 0 {
+                half
+            } else {
+                half / LATER_PARTS as u64
+            }
+        };
         let mut dropped = Vec::new();
-        let fits = self.parts.back().is_some_and(|(start, len)| len + frame <= limit(*start));
+        let fits = self
+            .parts
+            .back()
+            .is_some_and(|(start, len)| len + frame <= limit(*start));
         if !fits {
             self.parts.push_back((self.len, 0));
             while self.parts.len() > 1 + LATER_PARTS {
@@ -63,17 +72,27 @@ impl Index {
         let last = self.parts.len() - 1;
         self.parts[last].1 += frame;
         self.len += frame;
-        Place { part: self.parts[last].0, dropped }
+        Place {
+            part: self.parts[last].0,
+            dropped,
+        }
     }
 
     /// What is at an offset, of what lies before `end`.
     fn at(&self, offset: u64, end: u64) -> At {
         for (start, len) in &self.parts {
             if offset < *start {
-                return At::Gap(Gap { resume_at: *start, dropped: *start - offset });
+                return At::Gap(Gap {
+                    resume_at: *start,
+                    dropped: *start - offset,
+                });
             }
             if offset < start + len {
-                return At::Bytes { part: *start, skip: offset - start, count: (start + len).min(end).saturating_sub(offset).min(CHUNK) };
+                return At::Bytes {
+                    part: *start,
+                    skip: offset - start,
+                    count: (start + len).min(end).saturating_sub(offset).min(CHUNK),
+                };
             }
         }
         At::End
@@ -111,7 +130,11 @@ fn part_file(dir: &Path, start: u64) -> PathBuf {
 impl Recording {
     /// An empty recording in a directory that is there.
     pub(crate) fn new(dir: PathBuf) -> Self {
-        Self { dir, index: Mutex::default(), progress: watch::Sender::default() }
+        Self {
+            dir,
+            index: Mutex::default(),
+            progress: watch::Sender::default(),
+        }
     }
 
     /// What another process left in that directory. It will not grow.
@@ -123,14 +146,27 @@ impl Recording {
         for entry in std::fs::read_dir(&dir)? {
             let entry = entry?;
             let name = entry.file_name();
-            if let Some(start) = name.to_str().and_then(|name| name.strip_prefix("part-")?.parse::<u64>().ok()) {
+            if let Some(start) = name
+                .to_str()
+                .and_then(|name| name.strip_prefix("part-")?.parse::<u64>().ok())
+            {
                 parts.push((start, entry.metadata()?.len()));
             }
         }
         parts.sort_unstable();
         let len = parts.last().map_or(0, |(start, len)| start + len);
-        let index = Mutex::new(Index { parts: parts.into(), len });
-        Ok(Self { dir, index, progress: watch::Sender::new(Progress { len, finished: true }) })
+        let index = Mutex::new(Index {
+            parts: parts.into(),
+            len,
+        });
+        Ok(Self {
+            dir,
+            index,
+            progress: watch::Sender::new(Progress {
+                len,
+                finished: true,
+            }),
+        })
     }
 
     /// How far it is, now and as it grows.
@@ -148,7 +184,11 @@ impl Recording {
             if offset >= end {
                 return Ok(None);
             }
-            let at = self.index.lock().unwrap_or_else(PoisonError::into_inner).at(offset, end);
+            let at = self
+                .index
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .at(offset, end);
             match at {
                 At::End => return Ok(None),
                 At::Gap(gap) => {
@@ -157,7 +197,9 @@ impl Recording {
                 }
                 At::Bytes { part, skip, count } => match self.read_part(part, skip, count).await {
                     // It was dropped after we looked.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound && self.index_has_moved(part) => {}
+                    Err(error)
+                        if error.kind() == io::ErrorKind::NotFound
+                            && self.index_has_moved(part) => {}
                     read => return read.map(|bytes| Some((bytes, offset + count))),
                 },
             }
@@ -165,7 +207,13 @@ impl Recording {
     }
 
     fn index_has_moved(&self, part: u64) -> bool {
-        !self.index.lock().unwrap_or_else(PoisonError::into_inner).parts.iter().any(|(start, _)| *start == part)
+        !self
+            .index
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .parts
+            .iter()
+            .any(|(start, _)| *start == part)
     }
 
     async fn read_part(&self, part: u64, skip: u64, count: u64) -> io::Result<Bytes> {
@@ -188,12 +236,19 @@ pub(crate) struct Recorder {
 impl Recorder {
     /// Writes to an empty recording, keeping about `cap` bytes.
     pub(crate) fn new(recording: Arc<Recording>, cap: u64) -> Self {
-        Self { recording, cap, open: None }
+        Self {
+            recording,
+            cap,
+            open: None,
+        }
     }
 
     /// Appends output, in frames small enough to be dropped in pieces.
     pub(crate) async fn output(&mut self, frame: Frame) -> io::Result<()> {
-        let longest = usize::try_from(self.cap / 32).unwrap_or(MAX_PAYLOAD).min(MAX_PAYLOAD) - HEADER;
+        let longest = usize::try_from(self.cap / 32)
+            .unwrap_or(MAX_PAYLOAD)
+            .min(MAX_PAYLOAD)
+            - HEADER;
         let (mut payload, make): (Bytes, fn(Bytes) -> Frame) = match frame {
             Frame::Stdout(payload) => (payload, Frame::Stdout),
             Frame::Stderr(payload) => (payload, Frame::Stderr),
@@ -206,16 +261,31 @@ impl Recorder {
         Ok(())
     }
 
-    /// Appends the exit frame. Nothing follows it.
+    /// Appends the exit frame. Nothing follows it. If it cannot be written, readers are sent away
+    /// without it: to them the stream was cut off, and they will ask how the command ended.
     pub(crate) async fn finish(mut self, exit: &ExecExit) -> io::Result<()> {
-        self.append(&exit_frame(exit), true).await
+        let written = self.append(&exit_frame(exit), true).await;
+        self.recording
+            .progress
+            .send_modify(|progress| progress.finished = true);
+        written
     }
 
     async fn append(&mut self, bytes: &[u8], last: bool) -> io::Result<()> {
         let length = bytes.len() as u64;
         let (place, progress) = {
-            let mut index = self.recording.index.lock().unwrap_or_else(PoisonError::into_inner);
-            (index.place(length, self.cap), Progress { len: index.len, finished: last })
+            let mut index = self
+                .recording
+                .index
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            (
+                index.place(length, self.cap),
+                Progress {
+                    len: index.len,
+                    finished: last,
+                },
+            )
         };
         for start in place.dropped {
             tokio::fs::remove_file(part_file(&self.recording.dir, start)).await?;
@@ -224,7 +294,12 @@ impl Recorder {
             Some((start, file)) if *start == place.part => file,
             slot => {
                 let path = part_file(&self.recording.dir, place.part);
-                let file = File::options().append(true).create(true).mode(0o600).open(path).await?;
+                let file = File::options()
+                    .append(true)
+                    .create(true)
+                    .mode(0o600)
+                    .open(path)
+                    .await?;
                 &mut slot.insert((place.part, file)).1
             }
         };

@@ -72,40 +72,92 @@ impl Machine {
 
     fn arguments(&self, dir: &Path) -> Vec<OsString> {
         let mut args = Args(Vec::new());
-        args.words(["-no-user-config", "-nodefaults", "-display", "none", "-no-reboot"]);
+        args.words([
+            "-no-user-config",
+            "-nodefaults",
+            "-display",
+            "none",
+            "-no-reboot",
+        ]);
         args.words(["-sandbox", SANDBOX, "-M", "microvm,acpi=on,rtc=on"]);
         args.words(["-global", "virtio-mmio.force-legacy=false"]);
         match self.accel {
             Accel::Kvm => args.words(["-accel", "kvm", "-cpu", "host"]),
             Accel::Tcg => args.words(["-accel", "tcg,tb-size=64", "-cpu", "max"]),
         }
-        args.words(["-m", &format!("{}M", self.memory.as_mebibytes()), "-smp", &self.cpus.to_string()]);
+        args.words([
+            "-m",
+            &format!("{}M", self.memory.as_mebibytes()),
+            "-smp",
+            &self.cpus.to_string(),
+        ]);
         args.path("-kernel", &self.image.kernel);
         args.path("-initrd", &self.image.initrd);
         args.words(["-append", &self.kernel_line()]);
-        args.option("-drive", "if=none,id=root,format=raw,readonly=on,file=", &self.image.root);
-        args.words(["-device", "virtio-blk-device,drive=root,serial=lazaret-root"]);
+        args.option(
+            "-drive",
+            "if=none,id=root,format=raw,readonly=on,file=",
+            &self.image.root,
+        );
+        args.words([
+            "-device",
+            "virtio-blk-device,drive=root,serial=lazaret-root",
+        ]);
         if let Some(disk) = &self.disk {
-            args.option("-drive", "if=none,id=disk,format=qcow2,discard=unmap,cache=unsafe,file=", disk);
-            args.words(["-device", "virtio-blk-device,drive=disk,serial=lazaret-disk"]);
+            args.option(
+                "-drive",
+                "if=none,id=disk,format=qcow2,discard=unmap,cache=unsafe,file=",
+                disk,
+            );
+            args.words([
+                "-device",
+                "virtio-blk-device,drive=disk,serial=lazaret-disk",
+            ]);
         }
-        args.option("-chardev", "socket,id=monitor,server=off,path=", &dir.join(MONITOR));
+        args.option(
+            "-chardev",
+            "socket,id=monitor,server=off,path=",
+            &dir.join(MONITOR),
+        );
         args.words(["-mon", "chardev=monitor,mode=control"]);
-        args.option("-chardev", "socket,id=console,server=off,path=", &dir.join(CONSOLE));
+        args.option(
+            "-chardev",
+            "socket,id=console,server=off,path=",
+            &dir.join(CONSOLE),
+        );
         args.words(["-serial", "chardev:console"]);
-        args.option("-chardev", "socket,id=control,server=off,path=", &dir.join(CONTROL));
+        args.option(
+            "-chardev",
+            "socket,id=control,server=off,path=",
+            &dir.join(CONTROL),
+        );
         args.words(["-device", "virtio-serial-device"]);
-        args.words(["-device", &format!("virtserialport,chardev=control,name={CONTROL_PORT}")]);
-        args.option("-netdev", "stream,id=cable,server=off,addr.type=unix,addr.path=", &dir.join(CABLE));
+        args.words([
+            "-device",
+            &format!("virtserialport,chardev=control,name={CONTROL_PORT}"),
+        ]);
+        args.option(
+            "-netdev",
+            "stream,id=cable,server=off,addr.type=unix,addr.path=",
+            &dir.join(CABLE),
+        );
         let mac = net::GUEST_MAC.map(|byte| format!("{byte:02x}")).join(":");
-        args.words(["-device", &format!("virtio-net-device,netdev=cable,mac={mac},host_mtu={}", net::MTU)]);
+        args.words([
+            "-device",
+            &format!(
+                "virtio-net-device,netdev=cable,mac={mac},host_mtu={}",
+                net::MTU
+            ),
+        ]);
         args.0
     }
 
     /// `tsc_early_khz` and `tsc=reliable` keep an emulated guest from hanging in its early boot and
     /// from ticking when idle. With KVM the guest has a clock of its own and is told nothing.
     fn kernel_line(&self) -> String {
-        let mut line = String::from("console=ttyS0 quiet loglevel=4 panic=-1 reboot=t ipv6.disable=1 random.trust_cpu=on");
+        let mut line = String::from(
+            "console=ttyS0 quiet loglevel=4 panic=-1 reboot=t ipv6.disable=1 random.trust_cpu=on",
+        );
         if let (Accel::Tcg, Some(khz)) = (self.accel, tsc::host_khz()) {
             line.push_str(&format!(" tsc_early_khz={khz} tsc=reliable"));
         }
@@ -146,15 +198,37 @@ impl Args {
     }
 }
 
+/// The programs that a host needs besides QEMU.
+pub(crate) const TOOLS: [&str; 4] = ["prlimit", "setpriv", "mke2fs", "qemu-img"];
+
 /// The full path of a program. The started process has no `PATH`, so nothing is looked up later.
 pub(crate) fn find(program: &Path) -> Result<PathBuf, Denial> {
-    let missing = || Denial::new(DenialCode::VmmMissing, format!("{} is not installed on this host", program.display()));
+    let missing = || {
+        Denial::new(
+            DenialCode::VmmMissing,
+            format!("{} is not installed on this host", program.display()),
+        )
+    };
     if program.components().count() > 1 {
-        return if program.is_file() { Ok(program.to_owned()) } else { Err(missing()) };
+        return if program.is_file() {
+            Ok(program.to_owned())
+        } else {
+            Err(missing())
+        };
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
-        .chain(["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from))
+        .chain(
+            [
+                "/usr/local/sbin",
+                "/usr/sbin",
+                "/sbin",
+                "/usr/local/bin",
+                "/usr/bin",
+                "/bin",
+            ]
+            .map(PathBuf::from),
+        )
         .filter(|dir| dir.is_absolute())
         .map(|dir| dir.join(program))
         .find(|path| path.is_file())
@@ -168,7 +242,11 @@ mod tests {
     fn machine() -> Machine {
         Machine {
             qemu: "qemu-system-x86_64".into(),
-            image: Image { kernel: "/i/vmlinuz".into(), initrd: "/i/initrd".into(), root: "/i,x/rootfs.erofs".into() },
+            image: Image {
+                kernel: "/i/vmlinuz".into(),
+                initrd: "/i/initrd".into(),
+                root: "/i,x/rootfs.erofs".into(),
+            },
             accel: Accel::Tcg,
             memory: ByteSize::mebibytes(512),
             cpus: Cpus::ONE,
@@ -180,7 +258,11 @@ mod tests {
 
     fn line(machine: &Machine) -> String {
         let words = machine.arguments(Path::new("/s"));
-        words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+        words
+            .iter()
+            .map(|word| word.to_str().unwrap())
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 
     #[test]
@@ -210,7 +292,13 @@ mod tests {
     #[test]
     fn only_an_emulated_guest_is_told_the_tsc_frequency() {
         assert!(line(&machine()).contains("tsc_early_khz="));
-        assert!(!line(&Machine { accel: Accel::Kvm, ..machine() }).contains("tsc_early_khz"));
+        assert!(
+            !line(&Machine {
+                accel: Accel::Kvm,
+                ..machine()
+            })
+            .contains("tsc_early_khz")
+        );
     }
 
     #[test]

@@ -52,7 +52,13 @@ impl Cage {
         }
         let settings: [(&'static str, Vec<(&str, String)>); 3] = [
             ("memory", vec![("memory.limit_in_bytes", bytes)]),
-            ("cpu", vec![("cpu.cfs_period_us", PERIOD.to_string()), ("cpu.cfs_quota_us", quota.to_string())]),
+            (
+                "cpu",
+                vec![
+                    ("cpu.cfs_period_us", PERIOD.to_string()),
+                    ("cpu.cfs_quota_us", quota.to_string()),
+                ],
+            ),
             ("pids", vec![("pids.max", THREADS.to_string())]),
         ];
         for (controller, values) in settings {
@@ -60,7 +66,10 @@ impl Cage {
             if std::fs::create_dir(&dir).is_err() {
                 continue;
             }
-            if values.iter().all(|(file, value)| std::fs::write(dir.join(file), value).is_ok()) {
+            if values
+                .iter()
+                .all(|(file, value)| std::fs::write(dir.join(file), value).is_ok())
+            {
                 cage.dirs.push((controller, dir));
             } else {
                 let _ = std::fs::remove_dir(&dir);
@@ -72,7 +81,11 @@ impl Cage {
     /// Puts a process in, and says which controllers now limit it.
     pub(crate) fn hold(&self, pid: i32) -> Vec<String> {
         let enter = |dir: &Path| std::fs::write(dir.join("cgroup.procs"), pid.to_string()).is_ok();
-        self.dirs.iter().filter(|(_, dir)| enter(dir)).map(|(controller, _)| (*controller).to_owned()).collect()
+        self.dirs
+            .iter()
+            .filter(|(_, dir)| enter(dir))
+            .map(|(controller, _)| (*controller).to_owned())
+            .collect()
     }
 
     /// Removes the cgroups once their process is gone. The kernel may take a moment to notice.
@@ -98,7 +111,9 @@ impl Cage {
             ("cpu", root.join("cpu").join(name).join(sandbox)),
             ("pids", root.join("pids").join(name).join(sandbox)),
         ];
-        Self { dirs: places.into_iter().filter(|(_, dir)| dir.is_dir()).collect() }
+        Self {
+            dirs: places.into_iter().filter(|(_, dir)| dir.is_dir()).collect(),
+        }
     }
 }
 
@@ -110,18 +125,33 @@ mod tests {
     async fn limits_are_set_where_a_cgroup_was_given_to_us_and_reported_only_there() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("memory/lazaret")).unwrap();
-        let cage = Cage::make_in(root.path(), "lazaret", "s1", ByteSize::mebibytes(512), Cpus::ONE);
+        let cage = Cage::make_in(
+            root.path(),
+            "lazaret",
+            "s1",
+            ByteSize::mebibytes(512),
+            Cpus::ONE,
+        );
         let dir = root.path().join("memory/lazaret/s1");
         let limit = std::fs::read_to_string(dir.join("memory.limit_in_bytes")).unwrap();
         assert_eq!(limit, ((512 + 384) << 20).to_string());
         assert_eq!(cage.hold(42), ["memory"]);
-        assert_eq!(std::fs::read_to_string(dir.join("cgroup.procs")).unwrap(), "42");
+        assert_eq!(
+            std::fs::read_to_string(dir.join("cgroup.procs")).unwrap(),
+            "42"
+        );
     }
 
     #[test]
     fn without_a_cgroup_of_ours_nothing_is_claimed() {
         let root = tempfile::tempdir().unwrap();
-        let cage = Cage::make_in(root.path(), "lazaret", "s1", ByteSize::mebibytes(512), Cpus::ONE);
+        let cage = Cage::make_in(
+            root.path(),
+            "lazaret",
+            "s1",
+            ByteSize::mebibytes(512),
+            Cpus::ONE,
+        );
         assert!(cage.hold(42).is_empty());
     }
 }

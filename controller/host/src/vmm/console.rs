@@ -46,7 +46,12 @@ pub(crate) struct Console {
 impl Console {
     /// An empty console that allows `budget` bytes within each `window`.
     pub(crate) fn new(budget: u64, window: Duration) -> Self {
-        Self { kept: Arc::default(), seen: watch::Sender::new(Seen::default()), budget, window }
+        Self {
+            kept: Arc::default(),
+            seen: watch::Sender::new(Seen::default()),
+            budget,
+            window,
+        }
     }
 
     /// What it has shown, now and as it changes.
@@ -61,13 +66,19 @@ impl Console {
 
     /// The first and the latest part as text.
     pub(crate) fn text(&self) -> String {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).text()
+        self.kept
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .text()
     }
 
     /// The last lines, for an explanation.
     pub(crate) fn last_lines(&self, count: usize) -> String {
         let text = self.text();
-        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        let lines: Vec<&str> = text
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .collect();
         lines[lines.len().saturating_sub(count)..].join("\n")
     }
 
@@ -78,7 +89,10 @@ impl Console {
         let (mut since, mut written) = (Instant::now(), 0_u64);
         while let Ok(count @ 1..) = stream.read(&mut chunk).await {
             let bytes = &chunk[..count];
-            self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
+            self.kept
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(bytes);
             if since.elapsed() > self.window {
                 (since, written) = (Instant::now(), 0);
             }
@@ -147,7 +161,11 @@ impl Scanner {
     }
 
     fn look(&self, seen: &mut Seen) {
-        let has = |mark: &str| self.line.windows(mark.len()).any(|part| part == mark.as_bytes());
+        let has = |mark: &str| {
+            self.line
+                .windows(mark.len())
+                .any(|part| part == mark.as_bytes())
+        };
         seen.up |= has("lazaret-guest: up");
         seen.ready |= has("lazaret-guest: ready");
         seen.probed |= has("lazaret-guest: probe ok");
@@ -162,7 +180,8 @@ mod tests {
 
     #[tokio::test]
     async fn marks_are_seen_across_any_split_of_the_stream() {
-        let text = b"boot\nlazaret-guest: up\r\nlazaret-guest: ready\r\n[1.0] Kernel panic - not syncing";
+        let text =
+            b"boot\nlazaret-guest: up\r\nlazaret-guest: ready\r\n[1.0] Kernel panic - not syncing";
         for cut in 0..text.len() {
             let console = Console::new(1 << 20, Duration::from_secs(3600));
             let (ours, mut theirs) = UnixStream::pair().unwrap();
@@ -172,7 +191,15 @@ mod tests {
             };
             tokio::join!(console.read(ours), write);
             let seen = *console.seen().borrow();
-            assert!(seen.up && seen.ready && seen.panicked && seen.closed && !seen.probed && !seen.flooded, "{cut}");
+            assert!(
+                seen.up
+                    && seen.ready
+                    && seen.panicked
+                    && seen.closed
+                    && !seen.probed
+                    && !seen.flooded,
+                "{cut}"
+            );
         }
     }
 

@@ -11,7 +11,10 @@ use tokio::process::Command;
 pub(crate) async fn make_disk(cache: &Path, disk: &Path, size: ByteSize) -> Result<(), Denial> {
     let base = formatted(cache, size).await?;
     let mut command = Command::new(find(Path::new("qemu-img"))?);
-    command.args(["create", "-q", "-f", "qcow2", "-F", "raw", "-b"]).arg(&base).arg(disk);
+    command
+        .args(["create", "-q", "-f", "qcow2", "-F", "raw", "-b"])
+        .arg(&base)
+        .arg(disk);
     finish(command, "make the sandbox's disk").await
 }
 
@@ -23,10 +26,25 @@ async fn formatted(cache: &Path, size: ByteSize) -> Result<PathBuf, Denial> {
     }
     let making = cache.join(format!("ext4-{}.{}", size.bytes(), std::process::id()));
     let fault = |error: std::io::Error| crate::state::internal("make a formatted disk", &error);
-    std::fs::File::create(&making).and_then(|file| file.set_len(size.bytes())).map_err(fault)?;
+    std::fs::File::create(&making)
+        .and_then(|file| file.set_len(size.bytes()))
+        .map_err(fault)?;
     let mut command = Command::new(find(Path::new("mke2fs"))?);
     // No journal: the disk lives no longer than its VM.
-    command.args(["-q", "-F", "-t", "ext4", "-O", "^has_journal", "-m", "0", "-L", "lazaret"]).arg(&making);
+    command
+        .args([
+            "-q",
+            "-F",
+            "-t",
+            "ext4",
+            "-O",
+            "^has_journal",
+            "-m",
+            "0",
+            "-L",
+            "lazaret",
+        ])
+        .arg(&making);
     let made = finish(command, "format a disk").await;
     let placed = made.and_then(|()| std::fs::rename(&making, &base).map_err(fault));
     if placed.is_err() {
@@ -47,6 +65,13 @@ async fn finish(mut command: Command, doing: &str) -> Result<(), Denial> {
         return Ok(());
     }
     let words = String::from_utf8_lossy(&output.stderr);
-    let code = if words.contains("No space left") { DenialCode::DiskFull } else { DenialCode::Internal };
-    Err(Denial::new(code, format!("the host could not {doing}: {}", words.trim())))
+    let code = if words.contains("No space left") {
+        DenialCode::DiskFull
+    } else {
+        DenialCode::Internal
+    };
+    Err(Denial::new(
+        code,
+        format!("the host could not {doing}: {}", words.trim()),
+    ))
 }

@@ -21,14 +21,21 @@ impl Monitor {
         let (reader, mut writer) = stream.into_split();
         let mut reader = BufReader::new(reader);
         expect(&mut reader, "QMP").await?;
-        writer.write_all(b"{\"execute\":\"qmp_capabilities\"}\n").await?;
+        writer
+            .write_all(b"{\"execute\":\"qmp_capabilities\"}\n")
+            .await?;
         expect(&mut reader, "return").await?;
-        writer.write_all(b"{\"execute\":\"query-status\"}\n").await?;
+        writer
+            .write_all(b"{\"execute\":\"query-status\"}\n")
+            .await?;
         expect(&mut reader, "return").await?;
         let reader = tokio::spawn(async move {
             let _ = tokio::io::copy_buf(&mut reader, &mut tokio::io::sink()).await;
         });
-        Ok(Self { reader, _writer: writer })
+        Ok(Self {
+            reader,
+            _writer: writer,
+        })
     }
 }
 
@@ -39,10 +46,18 @@ impl Drop for Monitor {
 }
 
 /// Reads lines until one is an object with this key; events in between are passed over.
-async fn expect(reader: &mut BufReader<tokio::net::unix::OwnedReadHalf>, key: &str) -> io::Result<()> {
+async fn expect(
+    reader: &mut BufReader<tokio::net::unix::OwnedReadHalf>,
+    key: &str,
+) -> io::Result<()> {
     loop {
         let mut line = Vec::new();
-        if (&mut *reader).take(LINE).read_until(b'\n', &mut line).await? == 0 {
+        if (&mut *reader)
+            .take(LINE)
+            .read_until(b'\n', &mut line)
+            .await?
+            == 0
+        {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let value: serde_json::Value = serde_json::from_slice(&line)?;

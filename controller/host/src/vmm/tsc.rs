@@ -6,7 +6,12 @@
 /// In kilohertz, if it can be known.
 pub(super) fn host_khz() -> Option<u64> {
     let fixed_clock = !std::path::Path::new("/sys/devices/system/cpu/cpu0/cpufreq").exists();
-    let shown = || std::fs::read_to_string("/proc/cpuinfo").ok().as_deref().and_then(shown_khz);
+    let shown = || {
+        std::fs::read_to_string("/proc/cpuinfo")
+            .ok()
+            .as_deref()
+            .and_then(shown_khz)
+    };
     named_by_hypervisor()
         .or_else(named_by_cpu)
         .or_else(|| fixed_clock.then(shown).flatten())
@@ -17,12 +22,20 @@ pub(super) fn host_khz() -> Option<u64> {
 
 #[cfg(target_arch = "x86_64")]
 fn named_by_hypervisor() -> Option<u64> {
-    raw_cpuid::CpuId::new().get_hypervisor_info()?.tsc_frequency().filter(|khz| *khz > 0).map(u64::from)
+    raw_cpuid::CpuId::new()
+        .get_hypervisor_info()?
+        .tsc_frequency()
+        .filter(|khz| *khz > 0)
+        .map(u64::from)
 }
 
 #[cfg(target_arch = "x86_64")]
 fn named_by_cpu() -> Option<u64> {
-    raw_cpuid::CpuId::new().get_tsc_info()?.tsc_frequency().map(|hz| hz / 1000).filter(|khz| *khz > 0)
+    raw_cpuid::CpuId::new()
+        .get_tsc_info()?
+        .tsc_frequency()
+        .map(|hz| hz / 1000)
+        .filter(|khz| *khz > 0)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -60,7 +73,10 @@ mod tests {
 
     #[test]
     fn the_frequency_is_read_to_the_kilohertz() {
-        assert_eq!(shown_khz("model name\t: X\ncpu MHz\t\t: 2299.998\n"), Some(2_299_998));
+        assert_eq!(
+            shown_khz("model name\t: X\ncpu MHz\t\t: 2299.998\n"),
+            Some(2_299_998)
+        );
         assert_eq!(shown_khz("cpu MHz : 2300.0\n"), Some(2_300_000));
         assert_eq!(shown_khz("nothing"), None);
     }

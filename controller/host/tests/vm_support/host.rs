@@ -53,7 +53,10 @@ impl TestHost {
     /// With some settings besides those every test needs.
     pub(crate) fn new(settings: &str) -> Self {
         let dir = tempfile::Builder::new().prefix("lzh").tempdir().unwrap();
-        let settings = format!("images_dir = {:?}\nmin_free_disk = \"64M\"\n{settings}\n", images());
+        let settings = format!(
+            "images_dir = {:?}\nmin_free_disk = \"64M\"\n{settings}\n",
+            images()
+        );
         std::fs::create_dir(dir.path().join("s")).unwrap();
         let host = Self { dir, settings };
         host.set("");
@@ -62,7 +65,11 @@ impl TestHost {
 
     /// Adds settings for later processes.
     pub(crate) fn set(&self, more: &str) {
-        std::fs::write(self.state().join("host.toml"), format!("{}{more}\n", self.settings)).unwrap();
+        std::fs::write(
+            self.state().join("host.toml"),
+            format!("{}{more}\n", self.settings),
+        )
+        .unwrap();
     }
 
     pub(crate) fn state(&self) -> PathBuf {
@@ -85,8 +92,10 @@ impl TestHost {
             .spawn()
             .unwrap();
         let io = tokio::io::join(child.stdout.take().unwrap(), child.stdin.take().unwrap());
-        let (sender, connection) =
-            hyper::client::conn::http2::Builder::new(TokioExecutor::new()).handshake(TokioIo::new(io)).await.unwrap();
+        let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+            .handshake(TokioIo::new(io))
+            .await
+            .unwrap();
         tokio::spawn(connection);
         Session { child, sender }
     }
@@ -104,8 +113,16 @@ impl TestHost {
         let needle = state.to_str().unwrap();
         let mut found = Vec::new();
         for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
-            let Ok(bytes) = std::fs::read(entry.path().join("cmdline")) else { continue };
+            let Some(pid) = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse::<i32>().ok())
+            else {
+                continue;
+            };
+            let Ok(bytes) = std::fs::read(entry.path().join("cmdline")) else {
+                continue;
+            };
             let line = String::from_utf8_lossy(&bytes).replace('\0', " ");
             if line.contains(needle) && !line.contains(" gate ") && !line.is_empty() {
                 found.push((pid, line));
@@ -116,7 +133,10 @@ impl TestHost {
 
     /// Waits until no process of this host is left.
     pub(crate) async fn quiet(&self) {
-        until("no process of the host is left", || self.processes().is_empty()).await;
+        until("no process of the host is left", || {
+            self.processes().is_empty()
+        })
+        .await;
     }
 }
 
@@ -149,7 +169,9 @@ pub(crate) fn new_id() -> SandboxId {
 /// The specification most tests use.
 pub(crate) fn spec() -> SandboxSpec {
     let image = lazaret_image::list(&images()).unwrap();
-    let image = image.first().expect("LAZARET_TEST_IMAGES holds no image; `make test` builds one");
+    let image = image
+        .first()
+        .expect("LAZARET_TEST_IMAGES holds no image; `make test` builds one");
     SandboxSpec {
         image: image.digest.clone(),
         memory: ByteSize::mebibytes(512),
@@ -166,11 +188,17 @@ pub(crate) fn spec() -> SandboxSpec {
 
 /// A command as the agent, for as long as it takes.
 pub(crate) fn command<const N: usize>(words: [&str; N]) -> ExecRequest {
-    let env = [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/home/agent")];
+    let env = [
+        ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+        ("HOME", "/home/agent"),
+    ];
     ExecRequest {
         spec: ExecSpec {
             argv: Argv::of(words).unwrap(),
-            env: env.into_iter().map(|(name, value)| (name.parse().unwrap(), value.to_owned())).collect(),
+            env: env
+                .into_iter()
+                .map(|(name, value)| (name.parse().unwrap(), value.to_owned()))
+                .collect(),
             cwd: "/workspace".into(),
             limits: ExecLimits::default(),
         },
@@ -180,7 +208,10 @@ pub(crate) fn command<const N: usize>(words: [&str; N]) -> ExecRequest {
 }
 
 pub(crate) fn with_stdin(request: ExecRequest, stdin: &str) -> ExecRequest {
-    ExecRequest { stdin: base64::engine::general_purpose::STANDARD.encode(stdin), ..request }
+    ExecRequest {
+        stdin: base64::engine::general_purpose::STANDARD.encode(stdin),
+        ..request
+    }
 }
 
 pub(crate) fn exec_id(text: &str) -> ExecId {
@@ -203,24 +234,48 @@ pub(crate) fn ran(bytes: &[u8]) -> Ran {
         }
     }
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    Ran { stdout: text(stdout), stderr: text(stderr), exit: exit.expect("the stream ends with an exit frame") }
+    Ran {
+        stdout: text(stdout),
+        stderr: text(stderr),
+        exit: exit.expect("the stream ends with an exit frame"),
+    }
 }
 
 impl Session {
     /// Any request; the answer whole.
-    pub(crate) async fn ask(&self, method: Method, path: &str, fence: Option<u64>, body: Body) -> (StatusCode, Bytes) {
-        let mut request = Request::builder().method(method).uri(format!("http://host{path}"));
+    pub(crate) async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        fence: Option<u64>,
+        body: Body,
+    ) -> (StatusCode, Bytes) {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("http://host{path}"));
         if let Some(fence) = fence {
             request = request.header(FENCE_HEADER, fence);
         }
         let mut sender = self.sender.clone();
         sender.ready().await.unwrap();
-        let response = sender.send_request(request.body(body).unwrap()).await.unwrap();
+        let response = sender
+            .send_request(request.body(body).unwrap())
+            .await
+            .unwrap();
         let status = response.status();
-        (status, response.into_body().collect().await.unwrap().to_bytes())
+        (
+            status,
+            response.into_body().collect().await.unwrap().to_bytes(),
+        )
     }
 
-    async fn value<T: DeserializeOwned>(&self, method: Method, path: &str, fence: Option<u64>, body: Body) -> Result<T, Denial> {
+    async fn value<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        fence: Option<u64>,
+        body: Body,
+    ) -> Result<T, Denial> {
         let (status, bytes) = self.ask(method, path, fence, body).await;
         if status.is_success() {
             Ok(serde_json::from_slice(&bytes).unwrap())
@@ -233,9 +288,14 @@ impl Session {
         self.value(Method::GET, path, None, Body::empty()).await
     }
 
-    pub(crate) async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Sandbox, Denial> {
+    pub(crate) async fn create(
+        &self,
+        id: &SandboxId,
+        spec: &SandboxSpec,
+    ) -> Result<Sandbox, Denial> {
         let body = Body::from(serde_json::to_vec(spec).unwrap());
-        self.value(Method::PUT, &format!("/v1/sandboxes/{id}"), Some(1), body).await
+        self.value(Method::PUT, &format!("/v1/sandboxes/{id}"), Some(1), body)
+            .await
     }
 
     pub(crate) async fn inspect(&self, id: &SandboxId) -> Result<Sandbox, Denial> {
@@ -278,13 +338,35 @@ impl Session {
     }
 
     pub(crate) async fn destroy_as(&self, id: &SandboxId, fence: u64) -> Result<(), Denial> {
-        let (status, bytes) = self.ask(Method::DELETE, &format!("/v1/sandboxes/{id}"), Some(fence), Body::empty()).await;
-        if status == StatusCode::NO_CONTENT { Ok(()) } else { Err(serde_json::from_slice(&bytes).unwrap()) }
+        let (status, bytes) = self
+            .ask(
+                Method::DELETE,
+                &format!("/v1/sandboxes/{id}"),
+                Some(fence),
+                Body::empty(),
+            )
+            .await;
+        if status == StatusCode::NO_CONTENT {
+            Ok(())
+        } else {
+            Err(serde_json::from_slice(&bytes).unwrap())
+        }
     }
 
-    pub(crate) async fn start(&self, id: &SandboxId, exec: &ExecId, request: &ExecRequest) -> Result<Exec, Denial> {
+    pub(crate) async fn start(
+        &self,
+        id: &SandboxId,
+        exec: &ExecId,
+        request: &ExecRequest,
+    ) -> Result<Exec, Denial> {
         let body = Body::from(serde_json::to_vec(request).unwrap());
-        self.value(Method::PUT, &format!("/v1/sandboxes/{id}/execs/{exec}"), Some(1), body).await
+        self.value(
+            Method::PUT,
+            &format!("/v1/sandboxes/{id}/execs/{exec}"),
+            Some(1),
+            body,
+        )
+        .await
     }
 
     pub(crate) async fn output(&self, id: &SandboxId, exec: &ExecId, follow: bool) -> Bytes {
@@ -316,14 +398,21 @@ impl Session {
 
 /// Whether a process runs; one that waits to be reaped does not.
 pub(crate) fn runs(pid: i32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat"))
-        .is_ok_and(|text| !text.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z')))
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|text| {
+        !text
+            .rsplit_once(')')
+            .is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
+    })
 }
 
 /// The descriptors of a process, by what they are.
 pub(crate) fn descriptors(pid: i32) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
-    entries.filter_map(|entry| std::fs::read_link(entry.path()).ok()).collect()
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .unwrap()
+        .flatten();
+    entries
+        .filter_map(|entry| std::fs::read_link(entry.path()).ok())
+        .collect()
 }
 
 /// Whether a path is below a directory.

@@ -4,7 +4,13 @@ use lazaret_api::guest::ExecEnd;
 use proptest::prelude::*;
 
 fn exit() -> ExecExit {
-    ExecExit { end: ExecEnd::Exited, code: Some(0), signal: None, message: None, duration_ms: 1 }
+    ExecExit {
+        end: ExecEnd::Exited,
+        code: Some(0),
+        signal: None,
+        message: None,
+        duration_ms: 1,
+    }
 }
 
 /// Reads from an offset to the end.
@@ -25,7 +31,13 @@ async fn read_all(recording: &Recording, mut offset: u64) -> Vec<Frame> {
 }
 
 fn stdout(frames: &[Frame]) -> Vec<u8> {
-    let parts = frames.iter().filter_map(|frame| if let Frame::Stdout(bytes) = frame { Some(bytes.to_vec()) } else { None });
+    let parts = frames.iter().filter_map(|frame| {
+        if let Frame::Stdout(bytes) = frame {
+            Some(bytes.to_vec())
+        } else {
+            None
+        }
+    });
     parts.flatten().collect()
 }
 
@@ -34,9 +46,15 @@ async fn what_fits_is_kept_whole_and_ends_with_the_exit() {
     let dir = tempfile::tempdir().unwrap();
     let recording = Arc::new(Recording::new(dir.path().to_owned()));
     let mut recorder = Recorder::new(Arc::clone(&recording), 1 << 20);
-    recorder.output(Frame::Stdout("hello ".into())).await.unwrap();
+    recorder
+        .output(Frame::Stdout("hello ".into()))
+        .await
+        .unwrap();
     recorder.output(Frame::Stderr("oops".into())).await.unwrap();
-    recorder.output(Frame::Stdout("world".into())).await.unwrap();
+    recorder
+        .output(Frame::Stdout("world".into()))
+        .await
+        .unwrap();
     recorder.finish(&exit()).await.unwrap();
     let frames = read_all(&recording, 0).await;
     assert_eq!(stdout(&frames), b"hello world");
@@ -51,21 +69,39 @@ async fn of_a_flood_the_first_and_the_latest_part_are_kept_and_the_disk_stays_bo
     let cap = 64 << 10;
     let recording = Arc::new(Recording::new(dir.path().to_owned()));
     let mut recorder = Recorder::new(Arc::clone(&recording), cap);
-    recorder.output(Frame::Stdout("first".into())).await.unwrap();
+    recorder
+        .output(Frame::Stdout("first".into()))
+        .await
+        .unwrap();
     for _ in 0..40 {
-        recorder.output(Frame::Stdout(vec![b'x'; 30_000].into())).await.unwrap();
-        let on_disk: u64 = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
+        recorder
+            .output(Frame::Stdout(vec![b'x'; 30_000].into()))
+            .await
+            .unwrap();
+        let on_disk: u64 = std::fs::read_dir(dir.path())
+            .unwrap()
+            .map(|e| e.unwrap().metadata().unwrap().len())
+            .sum();
         assert!(on_disk <= cap, "{on_disk} bytes on disk");
     }
     recorder.output(Frame::Stdout("last".into())).await.unwrap();
     recorder.finish(&exit()).await.unwrap();
-    for reader in [&*recording, &Recording::left_in(dir.path().to_owned()).unwrap()] {
+    for reader in [
+        &*recording,
+        &Recording::left_in(dir.path().to_owned()).unwrap(),
+    ] {
         let frames = read_all(reader, 0).await;
         let text = stdout(&frames);
         assert!(text.starts_with(b"first") && text.ends_with(b"last"));
         let gaps: Vec<Gap> = frames
             .iter()
-            .filter_map(|f| if let Frame::Gap(p) = f { serde_json::from_slice(p).ok() } else { None })
+            .filter_map(|f| {
+                if let Frame::Gap(p) = f {
+                    serde_json::from_slice(p).ok()
+                } else {
+                    None
+                }
+            })
             .collect();
         assert_eq!(gaps.len(), 1);
         assert!(gaps[0].dropped > 0 && gaps[0].resume_at > gaps[0].dropped);
