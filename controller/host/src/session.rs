@@ -19,7 +19,8 @@ use axum::body::Body;
 use axum::extract::{Path, Request, State as Shared};
 use axum::response::IntoResponse;
 use axum::routing::{any, get};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use lazaret_api::{PROTOCOL, PROTOCOL_HEADER};
 use lazaret_api::host::SandboxSpec;
 use lazaret_domain::{Denial, DenialCode, SandboxId};
 use std::future::Future;
@@ -66,6 +67,7 @@ pub async fn serve_standard_streams(state: State) -> anyhow::Result<()> {
 
 fn router(session: Session) -> axum::Router {
     axum::Router::new()
+        .route("/v1/ping", get(ping))
         .route("/v1/info", get(info))
         .route("/v1/sandboxes", get(list))
         .route(
@@ -74,7 +76,21 @@ fn router(session: Session) -> axum::Router {
         )
         .route("/v1/sandboxes/{id}/{*rest}", any(pass_on))
         .fallback(nothing_here)
+        .layer(axum::middleware::map_response(name_generation))
         .with_state(session)
+}
+
+/// Every answer says which generation of the host API gave it.
+async fn name_generation(mut response: axum::response::Response) -> axum::response::Response {
+    response
+        .headers_mut()
+        .insert(PROTOCOL_HEADER, HeaderValue::from(PROTOCOL));
+    response
+}
+
+/// The host is there; its generation is in the header.
+async fn ping() -> StatusCode {
+    StatusCode::NO_CONTENT
 }
 
 impl Session {
