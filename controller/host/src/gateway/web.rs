@@ -56,7 +56,7 @@ async fn answer(
             return if refused {
                 problem(StatusCode::FORBIDDEN, DenialCode::EgressDenied, &detail)
             } else {
-                problem(StatusCode::BAD_GATEWAY, DenialCode::EgressDenied, &detail)
+                problem(StatusCode::BAD_GATEWAY, DenialCode::HostUnreachable, &detail)
             };
         }
     };
@@ -68,7 +68,7 @@ async fn answer(
             ));
             problem(
                 StatusCode::BAD_GATEWAY,
-                DenialCode::EgressDenied,
+                DenialCode::HostUnreachable,
                 "the host did not answer in HTTP",
             )
         }
