@@ -37,7 +37,13 @@ impl Guest {
     /// A guest that was not adopted yet.
     pub fn new(machine: impl Machine, engine: Engine, areas: Areas) -> Self {
         let (stopping, _) = watch::channel(false);
-        Self { machine: Box::new(machine), engine, areas, adopted: Mutex::default(), stopping }
+        Self {
+            machine: Box::new(machine),
+            engine,
+            areas,
+            adopted: Mutex::default(),
+            stopping,
+        }
     }
 
     /// Whether the guest was told to shut down.
@@ -49,7 +55,11 @@ impl Guest {
     /// Waits until the guest is told to shut down.
     pub async fn stopping(&self) {
         // The sender lives in `self`, so the wait cannot fail.
-        let _ = self.stopping.subscribe().wait_for(|stopping| *stopping).await;
+        let _ = self
+            .stopping
+            .subscribe()
+            .wait_for(|stopping| *stopping)
+            .await;
     }
 
     /// Answers one request.
@@ -58,7 +68,9 @@ impl Guest {
         B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::fmt::Display,
     {
-        self.route(request).await.unwrap_or_else(|denial| refusal(&denial))
+        self.route(request)
+            .await
+            .unwrap_or_else(|denial| refusal(&denial))
     }
 
     async fn route<B>(&self, request: Request<B>) -> Result<Response<Body>, Denial>
@@ -95,7 +107,10 @@ impl Guest {
             }
             (&Method::GET, "/v1/files") => {
                 self.ready()?;
-                Ok(body::stream("application/x-tar", files::read(&self.areas, query.path()?).await?))
+                Ok(body::stream(
+                    "application/x-tar",
+                    files::read(&self.areas, query.path()?).await?,
+                ))
             }
             (&Method::PUT, "/v1/files") => {
                 self.ready()?;
@@ -103,18 +118,27 @@ impl Guest {
                 files::write(&self.areas, area, path, input.pieces()).await?;
                 Ok(body::json(StatusCode::OK, &serde_json::json!({})))
             }
-            (_, "/v1/health" | "/v1/adopt" | "/v1/shutdown" | "/v1/exec" | "/v1/list" | "/v1/files") => {
-                Err(Denial::new(DenialCode::MethodNotAllowed, "this route has other methods"))
-            }
-            _ => Err(Denial::new(DenialCode::NoSuchRoute, "the guest API has no such route")),
+            (
+                _,
+                "/v1/health" | "/v1/adopt" | "/v1/shutdown" | "/v1/exec" | "/v1/list" | "/v1/files",
+            ) => Err(Denial::new(
+                DenialCode::MethodNotAllowed,
+                "this route has other methods",
+            )),
+            _ => Err(Denial::new(
+                DenialCode::NoSuchRoute,
+                "the guest API has no such route",
+            )),
         }
     }
 
     fn health(&self) -> Result<Response<Body>, Denial> {
-        let mut health = self
-            .machine
-            .health()
-            .map_err(|error| Denial::new(DenialCode::Internal, format!("the guest's state cannot be read: {error}")))?;
+        let mut health = self.machine.health().map_err(|error| {
+            Denial::new(
+                DenialCode::Internal,
+                format!("the guest's state cannot be read: {error}"),
+            )
+        })?;
         health.adopted = self.sandbox().is_some();
         Ok(body::json(StatusCode::OK, &health))
     }
@@ -128,7 +152,10 @@ impl Guest {
         // Held over the whole of it, which waits for nothing: two adoptions cannot interleave.
         let mut adopted = self.adopted.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sandbox) = &*adopted {
-            return Err(Denial::new(DenialCode::AlreadyExists, format!("this guest was adopted as {sandbox}")));
+            return Err(Denial::new(
+                DenialCode::AlreadyExists,
+                format!("this guest was adopted as {sandbox}"),
+            ));
         }
         let answer = self.machine.adopt(&adopt)?;
         *adopted = Some(adopt.sandbox);
@@ -146,23 +173,36 @@ impl Guest {
     }
 
     fn sandbox(&self) -> Option<SandboxId> {
-        self.adopted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.adopted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn ready(&self) -> Result<(), Denial> {
         if self.is_stopping() {
-            return Err(Denial::new(DenialCode::Stopping, "this guest is shutting down"));
+            return Err(Denial::new(
+                DenialCode::Stopping,
+                "this guest is shutting down",
+            ));
         }
         match self.sandbox() {
             Some(_) => Ok(()),
-            None => Err(Denial::new(DenialCode::SandboxNotReady, "this guest was not adopted yet")),
+            None => Err(Denial::new(
+                DenialCode::SandboxNotReady,
+                "this guest was not adopted yet",
+            )),
         }
     }
 }
 
 fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Denial> {
-    serde_json::from_slice(bytes)
-        .map_err(|error| Denial::new(DenialCode::InvalidRequest, format!("the body is not as documented: {error}")))
+    serde_json::from_slice(bytes).map_err(|error| {
+        Denial::new(
+            DenialCode::InvalidRequest,
+            format!("the body is not as documented: {error}"),
+        )
+    })
 }
 
 fn refusal(denial: &Denial) -> Response<Body> {

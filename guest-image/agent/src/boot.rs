@@ -36,7 +36,10 @@ trait Step<T> {
 
 impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
     fn step(self, step: impl Into<String>) -> Result<T, BootError> {
-        self.map_err(|source| BootError { step: step.into(), source: source.into() })
+        self.map_err(|source| BootError {
+            step: step.into(),
+            source: source.into(),
+        })
     }
 }
 
@@ -61,9 +64,13 @@ pub struct System {
 pub async fn boot() -> Result<Boot, BootError> {
     mounts::bare()?;
     console::say("up");
-    let cmdline = std::fs::read_to_string("/proc/cmdline").step("reading the kernel's command line")?;
+    let cmdline =
+        std::fs::read_to_string("/proc/cmdline").step("reading the kernel's command line")?;
     modules::load()?;
-    if cmdline.split_ascii_whitespace().any(|word| word == "lazaret.probe") {
+    if cmdline
+        .split_ascii_whitespace()
+        .any(|word| word == "lazaret.probe")
+    {
         return Ok(Boot::Probe);
     }
     let disks = disks::find().await?;

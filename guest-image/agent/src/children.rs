@@ -52,7 +52,11 @@ impl Children {
         match self {
             Self::Init(registry) => {
                 let (tell, told) = oneshot::channel();
-                registry.lock().unwrap_or_else(PoisonError::into_inner).0.insert(pid.as_raw_nonzero().get(), tell);
+                registry
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0
+                    .insert(pid.as_raw_nonzero().get(), tell);
                 Ok(Waiting::Told(told))
             }
             Self::Ordinary => {
@@ -67,12 +71,17 @@ impl Children {
     /// # Errors
     /// The signal cannot be listened for.
     pub async fn reap(&self) -> io::Result<()> {
-        let Self::Init(registry) = self else { return Ok(()) };
+        let Self::Init(registry) = self else {
+            return Ok(());
+        };
         let mut ended = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::child())?;
         loop {
             while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-                let known =
-                    registry.lock().unwrap_or_else(PoisonError::into_inner).0.remove(&pid.as_raw_nonzero().get());
+                let known = registry
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0
+                    .remove(&pid.as_raw_nonzero().get());
                 if let Some(tell) = known {
                     let _ = tell.send(status);
                 }
@@ -89,11 +98,16 @@ impl Waiting {
     /// The status cannot be had.
     pub async fn status(&mut self) -> io::Result<WaitStatus> {
         match self {
-            Self::Told(told) => told.await.map_err(|_| io::Error::other("the reaper is gone")),
+            Self::Told(told) => told
+                .await
+                .map_err(|_| io::Error::other("the reaper is gone")),
             Self::Pidfd(pid, fd) => loop {
                 let mut guard = fd.readable().await?;
                 let mut poll = [PollFd::new(fd.get_ref(), PollFlags::IN)];
-                let zero = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+                let zero = rustix::event::Timespec {
+                    tv_sec: 0,
+                    tv_nsec: 0,
+                };
                 if rustix::event::poll(&mut poll, Some(&zero))? > 0
                     && let Some((_, status)) = waitpid(Some(*pid), WaitOptions::NOHANG)?
                 {

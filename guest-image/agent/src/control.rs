@@ -39,11 +39,16 @@ impl Port {
             if let Some(device) = find() {
                 let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
                 let fd = rustix::fs::open(device, flags, Mode::empty())?;
-                return Ok(Self { fd: sys::watch(fd, Interest::READABLE | Interest::WRITABLE)? });
+                return Ok(Self {
+                    fd: sys::watch(fd, Interest::READABLE | Interest::WRITABLE)?,
+                });
             }
             sleep(LOOK).await;
         }
-        Err(io::Error::new(io::ErrorKind::NotFound, "there is no virtio-serial port named control"))
+        Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            "there is no virtio-serial port named control",
+        ))
     }
 
     /// Waits until the other end is connected.
@@ -76,16 +81,26 @@ impl Port {
 
     fn is_hung_up(&self) -> io::Result<bool> {
         let mut fds = [PollFd::new(self.fd.get_ref(), PollFlags::empty())];
-        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+        poll(
+            &mut fds,
+            Some(&Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            }),
+        )?;
         Ok(fds[0].revents().contains(PollFlags::HUP))
     }
 }
 
 fn find() -> Option<String> {
-    fs::read_dir("/sys/class/virtio-ports").ok()?.flatten().find_map(|entry| {
-        let name = fs::read_to_string(entry.path().join("name")).ok()?;
-        (name.trim_end() == CONTROL_PORT).then(|| format!("/dev/{}", entry.file_name().to_string_lossy()))
-    })
+    fs::read_dir("/sys/class/virtio-ports")
+        .ok()?
+        .flatten()
+        .find_map(|entry| {
+            let name = fs::read_to_string(entry.path().join("name")).ok()?;
+            (name.trim_end() == CONTROL_PORT)
+                .then(|| format!("/dev/{}", entry.file_name().to_string_lossy()))
+        })
 }
 
 /// The port while somebody is at its other end.
@@ -94,7 +109,11 @@ pub struct Stream<'a> {
 }
 
 impl AsyncRead for Stream<'_> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         loop {
             let mut guard = ready!(self.fd.poll_read_ready(cx))?;
             let room = buf.initialize_unfilled();
@@ -111,7 +130,11 @@ impl AsyncRead for Stream<'_> {
 }
 
 impl AsyncWrite for Stream<'_> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         loop {
             let mut guard = ready!(self.fd.poll_write_ready(cx))?;
             match guard.try_io(|fd| rustix::io::write(fd.get_ref(), bytes).map_err(Into::into)) {

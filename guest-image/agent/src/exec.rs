@@ -55,13 +55,25 @@ impl Engine {
     /// An engine that contains commands in control groups, as in a guest.
     #[must_use]
     pub fn new(children: Children, cgroups: Cgroups, run_as: RunAs) -> Self {
-        Self { shared: Arc::new(Shared { children, cgroups: Some(cgroups), run_as }) }
+        Self {
+            shared: Arc::new(Shared {
+                children,
+                cgroups: Some(cgroups),
+                run_as,
+            }),
+        }
     }
 
     /// An engine for a process that is not PID 1: without control groups, as whoever it is.
     #[must_use]
     pub fn ordinary() -> Self {
-        Self { shared: Arc::new(Shared { children: Children::Ordinary, cgroups: None, run_as: RunAs::Oneself }) }
+        Self {
+            shared: Arc::new(Shared {
+                children: Children::Ordinary,
+                cgroups: None,
+                run_as: RunAs::Oneself,
+            }),
+        }
     }
 
     /// Starts a command. Its frames come out of the receiver; dropping that ends the command.
@@ -86,10 +98,16 @@ impl Engine {
     }
 
     fn spawn(&self, spec: &ExecSpec) -> Result<Child, String> {
-        let Shared { children, cgroups, run_as } = &*self.shared;
+        let Shared {
+            children,
+            cgroups,
+            run_as,
+        } = &*self.shared;
         let containment = match cgroups {
             Some(cgroups) => Containment::Cgroup(
-                cgroups.group(spec.limits.processes).map_err(|error| format!("no control group: {error}"))?,
+                cgroups
+                    .group(spec.limits.processes)
+                    .map_err(|error| format!("no control group: {error}"))?,
             ),
             None => Containment::ProcessGroup,
         };
@@ -98,12 +116,24 @@ impl Engine {
 }
 
 /// Accompanies a command from its start to its end.
-async fn run<S>(mut child: Child, spec: &ExecSpec, stdin: S, frames: &mpsc::Sender<Frame>) -> ExecExit
+async fn run<S>(
+    mut child: Child,
+    spec: &ExecSpec,
+    stdin: S,
+    frames: &mpsc::Sender<Frame>,
+) -> ExecExit
 where
     S: Stream<Item = Bytes> + Send + 'static,
 {
-    let feeder = child.stdin.take().map(|pipe| tokio::spawn(output::feed(stdin, pipe)));
-    let reader = tokio::spawn(output::read(child.stdout.take(), child.stderr.take(), frames.clone()));
+    let feeder = child
+        .stdin
+        .take()
+        .map(|pipe| tokio::spawn(output::feed(stdin, pipe)));
+    let reader = tokio::spawn(output::read(
+        child.stdout.take(),
+        child.stderr.take(),
+        frames.clone(),
+    ));
 
     let end = tokio::select! {
         _ = child.status() => ExecEnd::Exited,

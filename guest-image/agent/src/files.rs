@@ -53,7 +53,11 @@ impl Areas {
     /// As they are in a guest.
     #[must_use]
     pub fn of_a_guest() -> Self {
-        Self { workspace: WORKSPACE.into(), uploads: UPLOADS.into(), owner: Some(AGENT_UID) }
+        Self {
+            workspace: WORKSPACE.into(),
+            uploads: UPLOADS.into(),
+            owner: Some(AGENT_UID),
+        }
     }
 
     fn open(&self, area: Area) -> Result<Root, Denial> {
@@ -78,7 +82,10 @@ pub async fn list(areas: &Areas, path: GuestPath) -> Result<Listing, Denial> {
 ///
 /// # Errors
 /// There is no such file beneath the workspace, or it is not one that leaves.
-pub async fn read(areas: &Areas, path: GuestPath) -> Result<mpsc::Receiver<io::Result<Bytes>>, Denial> {
+pub async fn read(
+    areas: &Areas,
+    path: GuestPath,
+) -> Result<mpsc::Receiver<io::Result<Bytes>>, Denial> {
     let root = areas.open(Area::Workspace)?;
     let source = blocking(move || read::open(&root, &path)).await?;
     let (sender, pieces) = mpsc::channel(QUEUE);
@@ -109,20 +116,38 @@ where
     result
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Denial> + Send + 'static) -> Result<T, Denial> {
-    spawn_blocking(work).await.unwrap_or_else(|_| Err(Denial::new(DenialCode::Internal, "the work on files failed")))
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Denial> + Send + 'static,
+) -> Result<T, Denial> {
+    spawn_blocking(work).await.unwrap_or_else(|_| {
+        Err(Denial::new(
+            DenialCode::Internal,
+            "the work on files failed",
+        ))
+    })
 }
 
 /// What a failed call on a path means to whoever asked.
 fn denial(error: Errno) -> Denial {
     let (code, message) = match error {
         Errno::NOENT | Errno::NOTDIR => (DenialCode::FileNotFound, "there is no such file"),
-        Errno::LOOP | Errno::XDEV => (DenialCode::InvalidPath, "the path leads over a link or out of its area"),
+        Errno::LOOP | Errno::XDEV => (
+            DenialCode::InvalidPath,
+            "the path leads over a link or out of its area",
+        ),
         Errno::ISDIR | Errno::NXIO => (DenialCode::NotAFile, "this is not a regular file"),
         Errno::NAMETOOLONG => (DenialCode::InvalidPath, "the path is too long"),
-        Errno::EXIST | Errno::NOTEMPTY => (DenialCode::AlreadyExists, "a directory or file of that name is in the way"),
+        Errno::EXIST | Errno::NOTEMPTY => (
+            DenialCode::AlreadyExists,
+            "a directory or file of that name is in the way",
+        ),
         Errno::NOSPC | Errno::DQUOT => (DenialCode::DiskFull, "the sandbox's disk is full"),
-        _ => return Denial::new(DenialCode::Internal, format!("the file could not be handled: {error}")),
+        _ => {
+            return Denial::new(
+                DenialCode::Internal,
+                format!("the file could not be handled: {error}"),
+            );
+        }
     };
     Denial::new(code, message)
 }

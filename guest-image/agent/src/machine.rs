@@ -38,14 +38,20 @@ impl Machine for ThisMachine {
             protocol: lazaret_api::PROTOCOL,
             kernel: kernel(),
             boot_id: boot_id()?,
-            uptime_ms: u64::try_from(uptime.tv_sec * 1000 + uptime.tv_nsec / 1_000_000).unwrap_or(0),
+            uptime_ms: u64::try_from(uptime.tv_sec * 1000 + uptime.tv_nsec / 1_000_000)
+                .unwrap_or(0),
             adopted: false,
         })
     }
 
     fn adopt(&self, adopt: &Adopt) -> Result<Adopted, Denial> {
         let settings = Settings::check(adopt)?;
-        settings.apply().map_err(|error| Denial::new(DenialCode::Internal, format!("the guest could not adopt: {error}")))
+        settings.apply().map_err(|error| {
+            Denial::new(
+                DenialCode::Internal,
+                format!("the guest could not adopt: {error}"),
+            )
+        })
     }
 }
 
@@ -60,7 +66,8 @@ struct Settings<'a> {
 
 impl<'a> Settings<'a> {
     fn check(adopt: &'a Adopt) -> Result<Self, Denial> {
-        let refuse = |field: &str, why: &str| Denial::new(DenialCode::InvalidRequest, why).at(field);
+        let refuse =
+            |field: &str, why: &str| Denial::new(DenialCode::InvalidRequest, why).at(field);
         let entropy = STANDARD
             .decode(&adopt.entropy)
             .ok()
@@ -68,7 +75,10 @@ impl<'a> Settings<'a> {
             .ok_or_else(|| refuse("entropy", "the entropy is 64 bytes in base64"))?;
         let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if adopt.machine_id.len() != 32 || !adopt.machine_id.bytes().all(hex) {
-            return Err(refuse("machine_id", "a machine id is 32 lower-case hexadecimal digits"));
+            return Err(refuse(
+                "machine_id",
+                "a machine id is 32 lower-case hexadecimal digits",
+            ));
         }
         if adopt.wall_clock_ns <= 0 {
             return Err(refuse("wall_clock_ns", "the wall clock is after 1970"));
@@ -93,7 +103,12 @@ impl<'a> Settings<'a> {
         fs::write("/etc/hostname", format!("{}\n", self.name))?;
         fs::write(
             "/etc/hosts",
-            format!("127.0.0.1 localhost {}\n{} {}\n", self.name, net::GATEWAY, net::GATEWAY_NAME),
+            format!(
+                "127.0.0.1 localhost {}\n{} {}\n",
+                self.name,
+                net::GATEWAY,
+                net::GATEWAY_NAME
+            ),
         )?;
         fs::write("/etc/machine-id", format!("{}\n", self.machine_id))?;
         fs::write("/etc/gitconfig", &self.git)?;
@@ -101,17 +116,25 @@ impl<'a> Settings<'a> {
         Ok(Adopted {
             boot_id: boot_id()?,
             kernel: kernel(),
-            wall_clock_ns: now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec),
+            wall_clock_ns: now
+                .tv_sec
+                .saturating_mul(1_000_000_000)
+                .saturating_add(now.tv_nsec),
         })
     }
 }
 
 fn kernel() -> String {
-    rustix::system::uname().release().to_string_lossy().into_owned()
+    rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned()
 }
 
 fn boot_id() -> io::Result<String> {
-    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim_end().to_owned())
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?
+        .trim_end()
+        .to_owned())
 }
 
 #[cfg(test)]
@@ -132,11 +155,41 @@ mod tests {
     fn settings_out_of_form_are_refused_before_anything_is_set() {
         assert!(Settings::check(&adopt()).is_ok());
         let bad: [(&str, Adopt); 5] = [
-            ("entropy", Adopt { entropy: STANDARD.encode([7_u8; 63]), ..adopt() }),
-            ("entropy", Adopt { entropy: "?".into(), ..adopt() }),
-            ("machine_id", Adopt { machine_id: "XYZ".into(), ..adopt() }),
-            ("wall_clock_ns", Adopt { wall_clock_ns: -1, ..adopt() }),
-            ("git_base_url", Adopt { git_base_url: "https://x/\n[core]\n".into(), ..adopt() }),
+            (
+                "entropy",
+                Adopt {
+                    entropy: STANDARD.encode([7_u8; 63]),
+                    ..adopt()
+                },
+            ),
+            (
+                "entropy",
+                Adopt {
+                    entropy: "?".into(),
+                    ..adopt()
+                },
+            ),
+            (
+                "machine_id",
+                Adopt {
+                    machine_id: "XYZ".into(),
+                    ..adopt()
+                },
+            ),
+            (
+                "wall_clock_ns",
+                Adopt {
+                    wall_clock_ns: -1,
+                    ..adopt()
+                },
+            ),
+            (
+                "git_base_url",
+                Adopt {
+                    git_base_url: "https://x/\n[core]\n".into(),
+                    ..adopt()
+                },
+            ),
         ];
         for (field, adopt) in bad {
             let denial = Settings::check(&adopt).map(|_| ()).unwrap_err();

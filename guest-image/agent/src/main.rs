@@ -10,10 +10,16 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     if rustix::process::getpid() != rustix::process::Pid::INIT {
-        console::stderr("lazaret-guest is the first process of a sandbox; there is nothing for it to do elsewhere");
+        console::stderr(
+            "lazaret-guest is the first process of a sandbox; there is nothing for it to do elsewhere",
+        );
         return ExitCode::from(64);
     }
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(8).build() {
+    let runtime = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(8)
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => {
             console::say(&format!("no runtime: {error}"));

@@ -75,5 +75,7 @@ where
         () = guest.stopping() => {}
     }
     connection.as_mut().graceful_shutdown();
-    tokio::time::timeout(FAREWELL, connection).await.unwrap_or(Ok(()))
+    tokio::time::timeout(FAREWELL, connection)
+        .await
+        .unwrap_or(Ok(()))
 }

@@ -38,7 +38,11 @@ struct PoolInfo {
 /// # Errors
 /// The kernel refuses, for instance for want of privilege.
 pub fn credit_entropy(random: &File, bytes: [u8; ENTROPY]) -> io::Result<()> {
-    let info = PoolInfo { entropy_bits: 8 * 64, size: 64, buffer: bytes };
+    let info = PoolInfo {
+        entropy_bits: 8 * 64,
+        size: 64,
+        buffer: bytes,
+    };
     // SAFETY: the opcode is the kernel's RNDADDENTROPY, whose argument is a pointer to a
     // `rand_pool_info`: two ints and `size` bytes. `PoolInfo` is exactly that, with size 64.
     unsafe { ioctl(random, Setter::<RNDADDENTROPY, PoolInfo>::new(info)) }?;
@@ -51,7 +55,10 @@ pub fn credit_entropy(random: &File, bytes: [u8; ENTROPY]) -> io::Result<()> {
 ///
 /// `prepare` must be async-signal-safe: plain system calls on values made before, no allocation, no
 /// lock. The callers of this crate pass only such closures (see `exec::child`).
-pub fn before_exec(command: &mut Command, prepare: impl FnMut() -> io::Result<()> + Send + Sync + 'static) {
+pub fn before_exec(
+    command: &mut Command,
+    prepare: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
+) {
     // SAFETY: the contract above. The closure runs in a single-threaded copy of this process, and
     // an error it returns is reported to the parent by the standard library.
     unsafe { command.pre_exec(prepare) };

@@ -62,26 +62,48 @@ pub enum Progress {
 ///
 /// # Errors
 /// A tool is missing or failed, an input is not usable, or the image holds a credential.
-pub fn build(options: &Options, progress: &mut dyn FnMut(Progress)) -> Result<Manifest, ImageError> {
+pub fn build(
+    options: &Options,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Manifest, ImageError> {
     let recipe = Recipe::embedded()?;
     let layers = recipe.chosen_layers(&options.layers)?;
     initrd::check_agent(&options.agent)?;
     let cache = Cache::open(&options.cache)?;
     let sources = Sources::of_this_machine(&recipe)?;
-    let mut steps = Steps { index: 0, of: 5 + layers.len(), progress };
+    let mut steps = Steps {
+        index: 0,
+        of: 5 + layers.len(),
+        progress,
+    };
 
-    let packages = steps.run("Debian packages", |line| packages::step(&cache, &recipe, &sources, options.refresh, line))?;
-    let kernel = steps.run("kernel", |line| kernel::step(&cache, &recipe, &sources, options.refresh, line))?;
+    let packages = steps.run("Debian packages", |line| {
+        packages::step(&cache, &recipe, &sources, options.refresh, line)
+    })?;
+    let kernel = steps.run("kernel", |line| {
+        kernel::step(&cache, &recipe, &sources, options.refresh, line)
+    })?;
     let mut layer_results = Vec::new();
     for (name, layer) in &layers {
-        let result = steps.run(&format!("layer {name}"), |line| layers::step(&cache, name, layer, line))?;
+        let result = steps.run(&format!("layer {name}"), |line| {
+            layers::step(&cache, name, layer, line)
+        })?;
         layer_results.push((name.clone(), layer.clone(), result));
     }
-    let root = steps.run("root file system", |line| root::step(&cache, &recipe, &packages, &layer_results, line))?;
-    let initrd = steps.run("initramfs", |_| initrd::step(&cache, &recipe, &kernel, &options.agent))?;
+    let root = steps.run("root file system", |line| {
+        root::step(&cache, &recipe, &packages, &layer_results, line)
+    })?;
+    let initrd = steps.run("initramfs", |_| {
+        initrd::step(&cache, &recipe, &kernel, &options.agent)
+    })?;
     let mut manifest = None;
     steps.run("manifest", |_| {
-        let parts = assemble::Parts { kernel: &kernel, root: &root, initrd: &initrd, layers: &layers };
+        let parts = assemble::Parts {
+            kernel: &kernel,
+            root: &root,
+            initrd: &initrd,
+            layers: &layers,
+        };
         let (made, entry) = assemble::assemble(options, &parts)?;
         manifest = Some(made);
         Ok(entry)
@@ -104,10 +126,18 @@ impl Steps<'_> {
     ) -> Result<Entry, ImageError> {
         self.index += 1;
         let started = Instant::now();
-        (self.progress)(Progress::Started { step: step.to_owned(), index: self.index, of: self.of });
+        (self.progress)(Progress::Started {
+            step: step.to_owned(),
+            index: self.index,
+            of: self.of,
+        });
         let result = work(&mut |line| (self.progress)(Progress::Line(line.to_owned())))?;
         let took = started.elapsed();
-        (self.progress)(Progress::Finished { step: step.to_owned(), cached: result.cached, took });
+        (self.progress)(Progress::Finished {
+            step: step.to_owned(),
+            cached: result.cached,
+            took,
+        });
         Ok(result)
     }
 }

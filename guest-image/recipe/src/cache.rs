@@ -29,7 +29,10 @@ impl Cache {
         let path = dir.join("lock");
         let lock = File::create(&path).at("making", &path)?;
         flock(&lock, FlockOperation::LockExclusive).at("locking", &path)?;
-        Ok(Self { dir: dir.to_owned(), _lock: lock })
+        Ok(Self {
+            dir: dir.to_owned(),
+            _lock: lock,
+        })
     }
 
     /// The result of a step with these inputs: what is there, or what `make` puts into an empty
@@ -61,7 +64,10 @@ impl Cache {
     fn forget(&self, name: &str) -> Result<(), ImageError> {
         for entry in fs::read_dir(&self.dir).at("reading", &self.dir)?.flatten() {
             let file_name = entry.file_name();
-            let old = file_name.to_str().and_then(|text| text.strip_prefix(name)).is_some_and(|rest| rest.starts_with('-'));
+            let old = file_name
+                .to_str()
+                .and_then(|text| text.strip_prefix(name))
+                .is_some_and(|rest| rest.starts_with('-'));
             if old {
                 fs::remove_dir_all(entry.path()).at("removing", &entry.path())?;
             }
@@ -79,7 +85,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache::open(dir.path()).unwrap();
         let run = |input: &[u8], fresh| {
-            cache.step("root", &[input], fresh, |out| fs::write(out.join("x"), input).at("writing", out)).unwrap()
+            cache
+                .step("root", &[input], fresh, |out| {
+                    fs::write(out.join("x"), input).at("writing", out)
+                })
+                .unwrap()
         };
         assert!(!run(b"one", false).cached);
         assert!(run(b"one", false).cached);
@@ -99,7 +109,11 @@ mod tests {
             Err(ImageError::Recipe("no".into()))
         });
         assert!(failed.is_err());
-        let names: Vec<_> = fs::read_dir(dir.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        let names: Vec<_> = fs::read_dir(dir.path())
+            .unwrap()
+            .flatten()
+            .map(|entry| entry.file_name())
+            .collect();
         assert_eq!(names, ["lock"]);
     }
 }

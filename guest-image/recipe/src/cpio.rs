@@ -17,7 +17,11 @@ pub(crate) struct Cpio<W> {
 
 impl<W: Write> Cpio<W> {
     pub(crate) fn new(out: W) -> Self {
-        Self { out, written: 0, inode: 0 }
+        Self {
+            out,
+            written: 0,
+            inode: 0,
+        }
     }
 
     pub(crate) fn directory(&mut self, name: &str) -> io::Result<()> {
@@ -44,19 +48,35 @@ impl<W: Write> Cpio<W> {
         Ok(self.out)
     }
 
-    fn entry(&mut self, name: &str, mode: u32, device: (u32, u32), content: &[u8]) -> io::Result<()> {
-        let size = u32::try_from(content.len()).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+    fn entry(
+        &mut self,
+        name: &str,
+        mode: u32,
+        device: (u32, u32),
+        content: &[u8],
+    ) -> io::Result<()> {
+        let size = u32::try_from(content.len())
+            .map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
         self.inode += 1;
         self.header(name, mode, device, size)?;
         self.put(content)?;
         self.pad(4)
     }
 
-    fn header(&mut self, name: &str, mode: u32, (major, minor): (u32, u32), size: u32) -> io::Result<()> {
-        let name_size = u32::try_from(name.len() + 1).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    fn header(
+        &mut self,
+        name: &str,
+        mode: u32,
+        (major, minor): (u32, u32),
+        size: u32,
+    ) -> io::Result<()> {
+        let name_size = u32::try_from(name.len() + 1)
+            .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         // inode, mode, uid, gid, links, mtime, size, device of the file system (2), device (2),
         // length of the name, checksum
-        let fields = [self.inode, mode, 0, 0, 1, 0, size, 0, 0, major, minor, name_size, 0];
+        let fields = [
+            self.inode, mode, 0, 0, 1, 0, size, 0, 0, major, minor, name_size, 0,
+        ];
         let mut header = String::from("070701");
         for field in fields {
             header.push_str(&format!("{field:08x}"));
@@ -103,15 +123,25 @@ mod tests {
 
     #[test]
     fn cpio_reads_what_was_written() {
-        let mut child =
-            Command::new("cpio").args(["-itv", "--quiet"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = Command::new("cpio")
+            .args(["-itv", "--quiet"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         child.stdin.take().unwrap().write_all(&sample()).unwrap();
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success());
         let text = String::from_utf8(output.stdout).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 4, "{text}");
-        assert!(lines[1].starts_with("crw-------") && lines[1].contains("5,   1"), "{text}");
-        assert!(lines[2].starts_with("-rwxr-xr-x") && lines[2].ends_with("init"), "{text}");
+        assert!(
+            lines[1].starts_with("crw-------") && lines[1].contains("5,   1"),
+            "{text}"
+        );
+        assert!(
+            lines[2].starts_with("-rwxr-xr-x") && lines[2].ends_with("init"),
+            "{text}"
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! SHA-256 of texts and files, in hexadecimal.
 
-use crate::error::At;
 use crate::ImageError;
+use crate::error::At;
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::Read;

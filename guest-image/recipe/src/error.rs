@@ -74,7 +74,9 @@ impl ImageError {
             Self::Missing(_) => DenialCode::ImageMissing,
             Self::Altered { .. } | Self::Credential(_) | Self::Drift(_) => DenialCode::ImageAltered,
             Self::UnknownLayer(_) => DenialCode::InvalidName,
-            Self::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => DenialCode::DiskFull,
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                DenialCode::DiskFull
+            }
             _ => DenialCode::Internal,
         };
         Denial::new(code, self.to_string())
@@ -88,6 +90,10 @@ pub(crate) trait At<T> {
 
 impl<T, E: Into<io::Error>> At<T> for Result<T, E> {
     fn at(self, what: &'static str, path: &Path) -> Result<T, ImageError> {
-        self.map_err(|source| ImageError::Io { what, path: path.to_owned(), source: source.into() })
+        self.map_err(|source| ImageError::Io {
+            what,
+            path: path.to_owned(),
+            source: source.into(),
+        })
     }
 }

@@ -106,8 +106,20 @@ mod tests {
     fn the_recipe_parses_and_pins_its_layers() {
         let recipe = Recipe::embedded().unwrap();
         assert!(recipe.packages.is_sorted(), "packages are kept in order");
-        assert!(recipe.chosen_layers(&["claude".into()]).unwrap()["claude"].version.starts_with("2.1."));
-        assert!(recipe.harmless.iter().all(|known| !known.why.is_empty() && known.path.len() > 10));
-        assert!(matches!(recipe.chosen_layers(&["nothing".into()]), Err(ImageError::UnknownLayer(_))));
+        assert!(
+            recipe.chosen_layers(&["claude".into()]).unwrap()["claude"]
+                .version
+                .starts_with("2.1.")
+        );
+        assert!(
+            recipe
+                .harmless
+                .iter()
+                .all(|known| !known.why.is_empty() && known.path.len() > 10)
+        );
+        assert!(matches!(
+            recipe.chosen_layers(&["nothing".into()]),
+            Err(ImageError::UnknownLayer(_))
+        ));
     }
 }

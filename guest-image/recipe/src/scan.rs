@@ -4,8 +4,8 @@
 //! keys with their content (a program may well hold the words that a key begins with), and for files
 //! that exist to hold credentials. A finding fails the build.
 
-use crate::error::At;
 use crate::ImageError;
+use crate::error::At;
 use crate::recipe::Harmless;
 use regex::bytes::RegexSet;
 use std::fs::{self, File};
@@ -14,8 +14,14 @@ use std::path::{Path, PathBuf};
 
 /// The shapes, each with the name it is reported by.
 const SHAPES: [(&str, &str); 10] = [
-    ("private key", r"-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----\r?\n[A-Za-z0-9+/=\r\n:, -]{100,}"),
-    ("GitHub token", r"\b(?:ghp|gho|ghu|ghs|ghr)_[A-Za-z0-9]{36,}"),
+    (
+        "private key",
+        r"-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----\r?\n[A-Za-z0-9+/=\r\n:, -]{100,}",
+    ),
+    (
+        "GitHub token",
+        r"\b(?:ghp|gho|ghu|ghs|ghr)_[A-Za-z0-9]{36,}",
+    ),
     ("GitHub token", r"\bgithub_pat_[A-Za-z0-9_]{60,}"),
     ("model key", r"\bsk-(?:ant|proj)-[A-Za-z0-9_-]{32,}"),
     ("cloud key", r"\bAKIA[A-Z0-9]{16}\b"),
@@ -27,8 +33,15 @@ const SHAPES: [(&str, &str); 10] = [
 ];
 
 /// Files that exist to hold credentials.
-const NAMES: [&str; 7] =
-    [".netrc", ".git-credentials", ".pypirc", "id_rsa", "id_ed25519", "id_ecdsa", "ssh_host_ed25519_key"];
+const NAMES: [&str; 7] = [
+    ".netrc",
+    ".git-credentials",
+    ".pypirc",
+    "id_rsa",
+    "id_ed25519",
+    "id_ecdsa",
+    "ssh_host_ed25519_key",
+];
 
 /// What cloud vendors print in their manuals.
 const EXAMPLES: [&[u8]; 1] = [b"AKIAIOSFODNN7EXAMPLE"];
@@ -60,7 +73,9 @@ pub fn tree(root: &Path, harmless: &[Harmless]) -> Result<Vec<String>, ImageErro
                 }
                 let file = File::open(entry.path()).at("opening", &entry.path())?;
                 if let Some(what) = content(&shapes, file).at("reading", &entry.path())?
-                    && !harmless.iter().any(|known| known.what == what && path.to_string_lossy().starts_with(&known.path))
+                    && !harmless.iter().any(|known| {
+                        known.what == what && path.to_string_lossy().starts_with(&known.path)
+                    })
                 {
                     findings.push(format!("{}: {what}", path.display()));
                 }
@@ -72,7 +87,8 @@ pub fn tree(root: &Path, harmless: &[Harmless]) -> Result<Vec<String>, ImageErro
 }
 
 fn shapes() -> Result<RegexSet, ImageError> {
-    RegexSet::new(SHAPES.map(|(_, shape)| shape)).map_err(|error| ImageError::Recipe(error.to_string()))
+    RegexSet::new(SHAPES.map(|(_, shape)| shape))
+        .map_err(|error| ImageError::Recipe(error.to_string()))
 }
 
 /// The first shape that is found in a stream.
@@ -98,7 +114,10 @@ fn content(shapes: &RegexSet, mut from: impl Read) -> std::io::Result<Option<&'s
 
 fn blank(buffer: &mut [u8], example: &[u8]) {
     let mut at = 0;
-    while let Some(found) = buffer[at..].windows(example.len()).position(|window| window == example) {
+    while let Some(found) = buffer[at..]
+        .windows(example.len())
+        .position(|window| window == example)
+    {
         buffer[at + found..at + found + example.len()].fill(b' ');
         at += found + example.len();
     }
@@ -114,7 +133,14 @@ mod tests {
 
     /// Put together here, so that this source holds none.
     fn token(prefix: &str, length: usize) -> String {
-        format!("x={prefix}{}\n", "a1B2".repeat(length).chars().take(length).collect::<String>())
+        format!(
+            "x={prefix}{}\n",
+            "a1B2"
+                .repeat(length)
+                .chars()
+                .take(length)
+                .collect::<String>()
+        )
     }
 
     #[test]
@@ -122,7 +148,11 @@ mod tests {
         assert_eq!(found(token("ghp_", 36).as_bytes()), Some("GitHub token"));
         assert_eq!(found(token("sk-ant-", 60).as_bytes()), Some("model key"));
         assert_eq!(found(token("npm_", 36).as_bytes()), Some("npm token"));
-        let key = format!("-----BEGIN {} KEY-----\n{}\n", "OPENSSH PRIVATE", "QUJD".repeat(40));
+        let key = format!(
+            "-----BEGIN {} KEY-----\n{}\n",
+            "OPENSSH PRIVATE",
+            "QUJD".repeat(40)
+        );
         assert_eq!(found(key.as_bytes()), Some("private key"));
     }
 
@@ -147,9 +177,23 @@ mod tests {
         fs::write(dir.path().join("root/.netrc"), "").unwrap();
         fs::write(dir.path().join("root/note"), token("glpat-", 20)).unwrap();
         std::os::unix::fs::symlink("/etc/shadow", dir.path().join("link")).unwrap();
-        assert_eq!(tree(dir.path(), &[]).unwrap(), ["root/.netrc: a file for credentials", "root/note: GitLab token"]);
-        let known = |what: &str| Harmless { path: "root/no".into(), what: what.into(), why: "a test".into() };
+        assert_eq!(
+            tree(dir.path(), &[]).unwrap(),
+            [
+                "root/.netrc: a file for credentials",
+                "root/note: GitLab token"
+            ]
+        );
+        let known = |what: &str| Harmless {
+            path: "root/no".into(),
+            what: what.into(),
+            why: "a test".into(),
+        };
         assert_eq!(tree(dir.path(), &[known("GitLab token")]).unwrap().len(), 1);
-        assert_eq!(tree(dir.path(), &[known("private key")]).unwrap().len(), 2, "only what is known is let pass");
+        assert_eq!(
+            tree(dir.path(), &[known("private key")]).unwrap().len(),
+            2,
+            "only what is known is let pass"
+        );
     }
 }

@@ -15,13 +15,34 @@ pub(crate) struct Tool {
     package: &'static str,
 }
 
-pub(crate) const MMDEBSTRAP: Tool = Tool { name: "mmdebstrap", package: "mmdebstrap" };
-pub(crate) const MKFS_EROFS: Tool = Tool { name: "mkfs.erofs", package: "erofs-utils" };
-pub(crate) const FSCK_EROFS: Tool = Tool { name: "fsck.erofs", package: "erofs-utils" };
-pub(crate) const APT_GET: Tool = Tool { name: "apt-get", package: "apt" };
-pub(crate) const APT_CONFIG: Tool = Tool { name: "apt-config", package: "apt" };
-pub(crate) const NPM: Tool = Tool { name: "npm", package: "npm" };
-pub(crate) const TAR: Tool = Tool { name: "tar", package: "tar" };
+pub(crate) const MMDEBSTRAP: Tool = Tool {
+    name: "mmdebstrap",
+    package: "mmdebstrap",
+};
+pub(crate) const MKFS_EROFS: Tool = Tool {
+    name: "mkfs.erofs",
+    package: "erofs-utils",
+};
+pub(crate) const FSCK_EROFS: Tool = Tool {
+    name: "fsck.erofs",
+    package: "erofs-utils",
+};
+pub(crate) const APT_GET: Tool = Tool {
+    name: "apt-get",
+    package: "apt",
+};
+pub(crate) const APT_CONFIG: Tool = Tool {
+    name: "apt-config",
+    package: "apt",
+};
+pub(crate) const NPM: Tool = Tool {
+    name: "npm",
+    package: "npm",
+};
+pub(crate) const TAR: Tool = Tool {
+    name: "tar",
+    package: "tar",
+};
 
 impl Tool {
     /// A command line to fill in.
@@ -32,9 +53,16 @@ impl Tool {
     }
 
     /// Runs it to its end; each line it writes goes to `line`.
-    pub(crate) fn run(self, mut command: Command, line: &mut dyn FnMut(&str)) -> Result<(), ImageError> {
-        let mut child =
-            command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(|error| self.no_start(&error))?;
+    pub(crate) fn run(
+        self,
+        mut command: Command,
+        line: &mut dyn FnMut(&str),
+    ) -> Result<(), ImageError> {
+        let mut child = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| self.no_start(&error))?;
         let mut tail = VecDeque::new();
         if let Some(stderr) = child.stderr.take() {
             for text in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
@@ -66,15 +94,24 @@ impl Tool {
         Err(ImageError::ToolFailed {
             tool: self.name.to_owned(),
             status: output.status.to_string(),
-            tail: String::from_utf8_lossy(&output.stderr).trim_end().to_owned(),
+            tail: String::from_utf8_lossy(&output.stderr)
+                .trim_end()
+                .to_owned(),
         })
     }
 
     fn no_start(self, error: &io::Error) -> ImageError {
         if error.kind() == io::ErrorKind::NotFound {
-            return ImageError::ToolMissing { tool: self.name.to_owned(), package: self.package };
+            return ImageError::ToolMissing {
+                tool: self.name.to_owned(),
+                package: self.package,
+            };
         }
-        ImageError::ToolFailed { tool: self.name.to_owned(), status: error.to_string(), tail: String::new() }
+        ImageError::ToolFailed {
+            tool: self.name.to_owned(),
+            status: error.to_string(),
+            tail: String::new(),
+        }
     }
 }
 
@@ -84,9 +121,18 @@ mod tests {
 
     #[test]
     fn a_missing_tool_is_named_with_its_package() {
-        let tool = Tool { name: "no-such-tool-here", package: "some-package" };
-        let error = tool.run(tool.command(), &mut |_| {}).unwrap_err().to_string();
-        assert!(error.contains("no-such-tool-here") && error.contains("apt-get install some-package"), "{error}");
+        let tool = Tool {
+            name: "no-such-tool-here",
+            package: "some-package",
+        };
+        let error = tool
+            .run(tool.command(), &mut |_| {})
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("no-such-tool-here") && error.contains("apt-get install some-package"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -94,7 +140,10 @@ mod tests {
         let mut command = TAR.command();
         command.args(["-xf", "/no/such/file"]);
         let mut seen = 0;
-        let error = TAR.run(command, &mut |_| seen += 1).unwrap_err().to_string();
+        let error = TAR
+            .run(command, &mut |_| seen += 1)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("/no/such/file") && seen > 0, "{error}");
     }
 }

@@ -16,7 +16,10 @@ use std::path::Path;
 /// [`ImageError::Missing`] and [`ImageError::Altered`].
 pub fn verify(dir: &Path) -> Result<Manifest, ImageError> {
     let manifest = read(dir)?;
-    let altered = |why: String| ImageError::Altered { path: dir.to_owned(), why };
+    let altered = |why: String| ImageError::Altered {
+        path: dir.to_owned(),
+        why,
+    };
     for file in &manifest.files {
         let path = dir.join(&file.name);
         if !path.is_file() {
@@ -39,21 +42,40 @@ pub fn read(dir: &Path) -> Result<Manifest, ImageError> {
     let path = dir.join(manifest::FILE);
     let text = match fs::read(&path) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(ImageError::Missing(dir.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(ImageError::Missing(dir.to_owned()));
+        }
         Err(error) => return Err(error).at("reading", &path),
     };
-    let altered = |why: String| ImageError::Altered { path: dir.to_owned(), why };
-    let manifest: Manifest = serde_json::from_slice(&text).map_err(|error| altered(format!("its manifest is broken: {error}")))?;
+    let altered = |why: String| ImageError::Altered {
+        path: dir.to_owned(),
+        why,
+    };
+    let manifest: Manifest = serde_json::from_slice(&text)
+        .map_err(|error| altered(format!("its manifest is broken: {error}")))?;
     if manifest.format != FORMAT {
-        return Err(altered(format!("it has format {}, and this program reads {FORMAT}", manifest.format)));
+        return Err(altered(format!(
+            "it has format {}, and this program reads {FORMAT}",
+            manifest.format
+        )));
     }
-    if manifest.content_digest() != manifest.digest || dir.file_name().and_then(|name| name.to_str()) != Some(&manifest.digest) {
-        return Err(altered("its manifest does not have the digest it is named by".into()));
+    if manifest.content_digest() != manifest.digest
+        || dir.file_name().and_then(|name| name.to_str()) != Some(&manifest.digest)
+    {
+        return Err(altered(
+            "its manifest does not have the digest it is named by".into(),
+        ));
     }
-    let mut names: Vec<&str> = manifest.files.iter().map(|file| file.name.as_str()).collect();
+    let mut names: Vec<&str> = manifest
+        .files
+        .iter()
+        .map(|file| file.name.as_str())
+        .collect();
     names.sort_unstable();
     if names != [INITRD, ROOT, KERNEL] {
-        return Err(altered("its manifest does not list the three files of an image".into()));
+        return Err(altered(
+            "its manifest does not list the three files of an image".into(),
+        ));
     }
     Ok(manifest)
 }
@@ -68,7 +90,10 @@ pub fn list(images: &Path) -> Result<Vec<Manifest>, ImageError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error).at("reading", images),
     };
-    let mut found: Vec<Manifest> = entries.flatten().filter_map(|entry| read(&entry.path()).ok()).collect();
+    let mut found: Vec<Manifest> = entries
+        .flatten()
+        .filter_map(|entry| read(&entry.path()).ok())
+        .collect();
     found.sort_by(|a, b| (&b.created, &b.digest).cmp(&(&a.created, &a.digest)));
     Ok(found)
 }
@@ -81,10 +106,17 @@ pub fn scan_image(dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<(), Imag
     let scratch = tempfile::tempdir().at("making a directory in", &std::env::temp_dir())?;
     let tree = scratch.path().join("root");
     let mut command = FSCK_EROFS.command();
-    command.arg(format!("--extract={}", tree.display())).args(["--no-preserve-owner", "--no-preserve-perms"]).arg(dir.join(ROOT));
+    command
+        .arg(format!("--extract={}", tree.display()))
+        .args(["--no-preserve-owner", "--no-preserve-perms"])
+        .arg(dir.join(ROOT));
     FSCK_EROFS.run(command, progress)?;
     let findings = scan::tree(&tree, &Recipe::embedded()?.harmless)?;
-    if findings.is_empty() { Ok(()) } else { Err(ImageError::Credential(findings)) }
+    if findings.is_empty() {
+        Ok(())
+    } else {
+        Err(ImageError::Credential(findings))
+    }
 }
 
 #[cfg(test)]
@@ -101,7 +133,11 @@ mod tests {
             let content = format!("{name} of {created}");
             fs::write(partial.join(name), &content).unwrap();
             let (sha256, size) = digest::of_file(&partial.join(name)).unwrap();
-            FileRecord { name: name.into(), sha256, size }
+            FileRecord {
+                name: name.into(),
+                sha256,
+                size,
+            }
         });
         let mut manifest = Manifest {
             format: FORMAT,
@@ -113,7 +149,11 @@ mod tests {
             created: created.into(),
         };
         manifest.digest = manifest.content_digest();
-        fs::write(partial.join(manifest::FILE), serde_json::to_vec(&manifest).unwrap()).unwrap();
+        fs::write(
+            partial.join(manifest::FILE),
+            serde_json::to_vec(&manifest).unwrap(),
+        )
+        .unwrap();
         let dir = images.join(&manifest.digest);
         fs::rename(&partial, &dir).unwrap();
         dir
@@ -132,13 +172,27 @@ mod tests {
         for name in [KERNEL, INITRD, ROOT, manifest::FILE] {
             let dir = image(images.path(), "2026-01-01T00:00:00Z");
             fs::write(dir.join(name), "other").unwrap();
-            assert_eq!(verify(&dir).unwrap_err().denial().code, DenialCode::ImageAltered, "{name}");
+            assert_eq!(
+                verify(&dir).unwrap_err().denial().code,
+                DenialCode::ImageAltered,
+                "{name}"
+            );
             fs::remove_file(dir.join(name)).unwrap();
-            let code = if name == manifest::FILE { DenialCode::ImageMissing } else { DenialCode::ImageAltered };
+            let code = if name == manifest::FILE {
+                DenialCode::ImageMissing
+            } else {
+                DenialCode::ImageAltered
+            };
             assert_eq!(verify(&dir).unwrap_err().denial().code, code, "{name}");
             fs::remove_dir_all(&dir).unwrap();
         }
-        assert_eq!(verify(&images.path().join("none")).unwrap_err().denial().code, DenialCode::ImageMissing);
+        assert_eq!(
+            verify(&images.path().join("none"))
+                .unwrap_err()
+                .denial()
+                .code,
+            DenialCode::ImageMissing
+        );
     }
 
     #[test]
@@ -157,7 +211,11 @@ mod tests {
         image(images.path(), "2026-01-01T00:00:00Z");
         image(images.path(), "2026-02-01T00:00:00Z");
         fs::create_dir(images.path().join(".partial-x")).unwrap();
-        let created: Vec<String> = list(images.path()).unwrap().into_iter().map(|image| image.created).collect();
+        let created: Vec<String> = list(images.path())
+            .unwrap()
+            .into_iter()
+            .map(|image| image.created)
+            .collect();
         assert_eq!(created, ["2026-02-01T00:00:00Z", "2026-01-01T00:00:00Z"]);
     }
 }

@@ -29,7 +29,10 @@ where
     B::Error: std::fmt::Display,
 {
     pub(super) fn new(body: B) -> Self {
-        Self { body, rest: BytesMut::new() }
+        Self {
+            body,
+            rest: BytesMut::new(),
+        }
     }
 
     /// Adds the next piece to `rest`; says whether there was one.
@@ -54,7 +57,8 @@ where
 
     /// The bytes after a big-endian length; what follows them stays.
     pub(super) async fn prefixed(&mut self, limit: usize) -> Result<Bytes, Denial> {
-        let length = u32::from_be_bytes(self.take(4).await?.as_ref().try_into().unwrap_or_default()) as usize;
+        let length = u32::from_be_bytes(self.take(4).await?.as_ref().try_into().unwrap_or_default())
+            as usize;
         check_size(length, limit)?;
         self.take(length).await
     }
@@ -89,13 +93,17 @@ where
     where
         B: Send + 'static,
     {
-        self.pieces().scan((), |(), piece| std::future::ready(piece.ok()))
+        self.pieces()
+            .scan((), |(), piece| std::future::ready(piece.ok()))
     }
 }
 
 fn check_size(size: usize, limit: usize) -> Result<(), Denial> {
     if size > limit {
-        return Err(Denial::new(DenialCode::TooLarge, format!("at most {limit} bytes are taken here")));
+        return Err(Denial::new(
+            DenialCode::TooLarge,
+            format!("at most {limit} bytes are taken here"),
+        ));
     }
     Ok(())
 }
@@ -107,7 +115,10 @@ fn invalid(message: String) -> Denial {
 fn response(status: StatusCode, content_type: &'static str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
-    response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(content_type));
+    response.headers_mut().insert(
+        http::header::CONTENT_TYPE,
+        http::HeaderValue::from_static(content_type),
+    );
     response
 }
 
@@ -118,19 +129,34 @@ fn never(error: Infallible) -> io::Error {
 /// An answer in JSON.
 pub(super) fn json<T: Serialize>(status: StatusCode, value: &T) -> Response<Body> {
     let bytes = serde_json::to_vec(value).unwrap_or_default();
-    response(status, "application/json", Full::from(bytes).map_err(never).boxed_unsync())
+    response(
+        status,
+        "application/json",
+        Full::from(bytes).map_err(never).boxed_unsync(),
+    )
 }
 
 /// An answer that is made while it is sent.
-pub(super) fn stream(content_type: &'static str, pieces: mpsc::Receiver<io::Result<Bytes>>) -> Response<Body> {
-    let pieces = futures::stream::unfold(pieces, |mut pieces| async { Some((pieces.recv().await?, pieces)) });
+pub(super) fn stream(
+    content_type: &'static str,
+    pieces: mpsc::Receiver<io::Result<Bytes>>,
+) -> Response<Body> {
+    let pieces = futures::stream::unfold(pieces, |mut pieces| async {
+        Some((pieces.recv().await?, pieces))
+    });
     let body = StreamBody::new(pieces.map(|piece| piece.map(BodyFrame::data)));
     response(StatusCode::OK, content_type, body.boxed_unsync())
 }
 
 /// The output of a command.
 pub(super) fn frames(frames: mpsc::Receiver<Frame>) -> Response<Body> {
-    let frames = futures::stream::unfold(frames, |mut frames| async { Some((frames.recv().await?, frames)) });
+    let frames = futures::stream::unfold(frames, |mut frames| async {
+        Some((frames.recv().await?, frames))
+    });
     let body = StreamBody::new(frames.map(|frame| Ok(BodyFrame::data(frame.encode()))));
-    response(StatusCode::OK, "application/vnd.lazaret.frames", body.boxed_unsync())
+    response(
+        StatusCode::OK,
+        "application/vnd.lazaret.frames",
+        body.boxed_unsync(),
+    )
 }

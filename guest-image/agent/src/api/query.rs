@@ -20,7 +20,11 @@ impl Query {
                 _ => return Err(unknown(&name)),
             };
             if field.replace(value.into_owned()).is_some() {
-                return Err(Denial::new(DenialCode::InvalidRequest, "a query parameter is given twice").at(name));
+                return Err(Denial::new(
+                    DenialCode::InvalidRequest,
+                    "a query parameter is given twice",
+                )
+                .at(name));
             }
         }
         Ok(query)
@@ -29,8 +33,14 @@ impl Query {
     /// There is no query.
     pub(super) fn none(&self) -> Result<(), Denial> {
         match self {
-            Self { path: None, area: None } => Ok(()),
-            _ => Err(Denial::new(DenialCode::UnknownField, "this route has no query parameters")),
+            Self {
+                path: None,
+                area: None,
+            } => Ok(()),
+            _ => Err(Denial::new(
+                DenialCode::UnknownField,
+                "this route has no query parameters",
+            )),
         }
     }
 
@@ -47,13 +57,27 @@ impl Query {
         let area = match self.area.as_deref() {
             None | Some("workspace") => Area::Workspace,
             Some("uploads") => Area::Uploads,
-            Some(_) => return Err(Denial::new(DenialCode::InvalidRequest, "an area is workspace or uploads").at("area")),
+            Some(_) => {
+                return Err(Denial::new(
+                    DenialCode::InvalidRequest,
+                    "an area is workspace or uploads",
+                )
+                .at("area"));
+            }
         };
-        let path = self.path.unwrap_or_default().parse::<GuestPath>().map_err(|denial| denial.at("path"))?;
+        let path = self
+            .path
+            .unwrap_or_default()
+            .parse::<GuestPath>()
+            .map_err(|denial| denial.at("path"))?;
         Ok((path, area))
     }
 }
 
 fn unknown(name: &str) -> Denial {
-    Denial::new(DenialCode::UnknownField, "this route has no such query parameter").at(name)
+    Denial::new(
+        DenialCode::UnknownField,
+        "this route has no such query parameter",
+    )
+    .at(name)
 }

@@ -35,8 +35,11 @@ pub(super) async fn find() -> Result<Disks, BootError> {
 }
 
 fn by_serial(serial: &str) -> Option<PathBuf> {
-    fs::read_dir("/sys/block").ok()?.flatten().find_map(|entry| {
-        let text = fs::read_to_string(entry.path().join("serial")).ok()?;
-        (text.trim_end() == serial).then(|| PathBuf::from("/dev").join(entry.file_name()))
-    })
+    fs::read_dir("/sys/block")
+        .ok()?
+        .flatten()
+        .find_map(|entry| {
+            let text = fs::read_to_string(entry.path().join("serial")).ok()?;
+            (text.trim_end() == serial).then(|| PathBuf::from("/dev").join(entry.file_name()))
+        })
 }

@@ -9,9 +9,11 @@ const MODULES: &str = "/modules";
 
 /// Loads them all. One that the kernel has already is no fault.
 pub(super) fn load() -> Result<(), BootError> {
-    let order = fs::read_to_string(format!("{MODULES}/order")).step("reading the list of modules")?;
+    let order =
+        fs::read_to_string(format!("{MODULES}/order")).step("reading the list of modules")?;
     for name in order.lines() {
-        let file = File::open(format!("{MODULES}/{name}")).step(format!("opening module {name}"))?;
+        let file =
+            File::open(format!("{MODULES}/{name}")).step(format!("opening module {name}"))?;
         match rustix::system::finit_module(&file, c"", 0) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error).step(format!("loading module {name}")),

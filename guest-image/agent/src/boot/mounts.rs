@@ -20,14 +20,26 @@ const NEW_ROOT: &str = "/new-root";
 const SAFE: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 const NO_EXEC: MountFlags = SAFE.union(MountFlags::NOEXEC);
 
-fn put(source: &str, target: &str, kind: &str, flags: MountFlags, data: &CStr) -> Result<(), BootError> {
+fn put(
+    source: &str,
+    target: &str,
+    kind: &str,
+    flags: MountFlags,
+    data: &CStr,
+) -> Result<(), BootError> {
     fs::create_dir_all(target).step(format!("making {target}"))?;
     mount(source, target, kind, flags, data).step(format!("mounting {target}"))
 }
 
 /// What the kernel needs to talk to us at all.
 pub(super) fn bare() -> Result<(), BootError> {
-    put("devtmpfs", "/dev", "devtmpfs", MountFlags::NOSUID, c"mode=0755")?;
+    put(
+        "devtmpfs",
+        "/dev",
+        "devtmpfs",
+        MountFlags::NOSUID,
+        c"mode=0755",
+    )?;
     put("proc", "/proc", "proc", NO_EXEC, c"")?;
     put("sysfs", "/sys", "sysfs", NO_EXEC, c"")
 }
@@ -37,14 +49,27 @@ pub(super) fn bare() -> Result<(), BootError> {
 pub(super) fn root(disks: &Disks) -> Result<(), BootError> {
     let image = disks.root.display().to_string();
     let disk = disks.disk.display().to_string();
-    put(&image, "/image", "erofs", SAFE.union(MountFlags::RDONLY).union(MountFlags::NOATIME), c"")?;
+    put(
+        &image,
+        "/image",
+        "erofs",
+        SAFE.union(MountFlags::RDONLY).union(MountFlags::NOATIME),
+        c"",
+    )?;
     put(&disk, "/disk", "ext4", SAFE.union(MountFlags::NOATIME), c"")?;
     for dir in ["/disk/upper", "/disk/work"] {
         fs::create_dir_all(dir).step(format!("making {dir}"))?;
-        fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).step(format!("opening {dir}"))?;
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o755))
+            .step(format!("opening {dir}"))?;
     }
     let layers = c"lowerdir=/image,upperdir=/disk/upper,workdir=/disk/work";
-    put("overlay", NEW_ROOT, "overlay", SAFE.union(MountFlags::NOATIME), layers)
+    put(
+        "overlay",
+        NEW_ROOT,
+        "overlay",
+        SAFE.union(MountFlags::NOATIME),
+        layers,
+    )
 }
 
 /// Makes the new root `/`, and mounts what a running system has.
@@ -59,11 +84,22 @@ pub(super) fn switch() -> Result<(), BootError> {
     rustix::process::chroot(".").step("changing root")?;
     rustix::process::chdir("/").step("entering the root")?;
 
-    put("devpts", "/dev/pts", "devpts", MountFlags::NOSUID.union(MountFlags::NOEXEC), c"mode=0620,gid=5,ptmxmode=0666")?;
+    put(
+        "devpts",
+        "/dev/pts",
+        "devpts",
+        MountFlags::NOSUID.union(MountFlags::NOEXEC),
+        c"mode=0620,gid=5,ptmxmode=0666",
+    )?;
     put("tmpfs", "/dev/shm", "tmpfs", SAFE, c"mode=1777")?;
     put("tmpfs", "/run", "tmpfs", NO_EXEC, c"mode=0755,size=16m")?;
     put("cgroup2", CGROUPS, "cgroup2", NO_EXEC, c"nsdelegate")?;
-    for (link, target) in [("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2")] {
+    for (link, target) in [
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+    ] {
         rustix::fs::symlink(target, format!("/dev/{link}")).step(format!("linking /dev/{link}"))?;
     }
     // /tmp lies on the disk and not in memory: builds fill it.
@@ -76,6 +112,7 @@ pub(super) fn switch() -> Result<(), BootError> {
 fn directory(path: &Path, mode: u32, owner: u32) -> Result<(), BootError> {
     let name = path.display();
     fs::create_dir_all(path).step(format!("making {name}"))?;
-    rustix::fs::chown(path, Some(Uid::from_raw(owner)), Some(Gid::from_raw(owner))).step(format!("giving away {name}"))?;
+    rustix::fs::chown(path, Some(Uid::from_raw(owner)), Some(Gid::from_raw(owner)))
+        .step(format!("giving away {name}"))?;
     rustix::fs::chmod(path, Mode::from_raw_mode(mode)).step(format!("setting the mode of {name}"))
 }

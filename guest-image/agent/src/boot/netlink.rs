@@ -2,7 +2,9 @@
 //! all of it would be larger than the rest of this program.
 
 use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with,
+};
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
@@ -33,8 +35,16 @@ pub(super) struct Netlink {
 impl Netlink {
     pub(super) fn open() -> io::Result<Self> {
         // Protocol 0 of this family is NETLINK_ROUTE.
-        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
-        Ok(Self { socket, sequence: 0 })
+        let socket = socket_with(
+            AddressFamily::NETLINK,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        Ok(Self {
+            socket,
+            sequence: 0,
+        })
     }
 
     /// Switches a link on.
@@ -50,7 +60,12 @@ impl Netlink {
     }
 
     /// Gives a link an address.
-    pub(super) fn add_address(&mut self, link: u32, address: Ipv4Addr, prefix: u8) -> io::Result<()> {
+    pub(super) fn add_address(
+        &mut self,
+        link: u32,
+        address: Ipv4Addr,
+        prefix: u8,
+    ) -> io::Result<()> {
         let mut body = vec![AF_INET, prefix, 0, 0];
         body.extend(link.to_ne_bytes());
         attribute(&mut body, IFA_LOCAL, &address.octets());
@@ -60,7 +75,20 @@ impl Netlink {
 
     /// Sends everything else to a gateway.
     pub(super) fn add_default_route(&mut self, link: u32, gateway: Ipv4Addr) -> io::Result<()> {
-        let mut body = vec![AF_INET, 0, 0, 0, RT_TABLE_MAIN, RTPROT_STATIC, 0, RTN_UNICAST, 0, 0, 0, 0];
+        let mut body = vec![
+            AF_INET,
+            0,
+            0,
+            0,
+            RT_TABLE_MAIN,
+            RTPROT_STATIC,
+            0,
+            RTN_UNICAST,
+            0,
+            0,
+            0,
+            0,
+        ];
         attribute(&mut body, RTA_GATEWAY, &gateway.octets());
         attribute(&mut body, RTA_OIF, &link.to_ne_bytes());
         self.ask(RTM_NEWROUTE, CREATE, &body)
@@ -70,7 +98,12 @@ impl Netlink {
     fn ask(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
         self.sequence += 1;
         let request = message(kind, REQUEST_ACK | flags, self.sequence, body);
-        sendto(&self.socket, &request, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
+        sendto(
+            &self.socket,
+            &request,
+            SendFlags::empty(),
+            &SocketAddrNetlink::new(0, 0),
+        )?;
         let mut answer = [0_u8; 4096];
         let (length, _) = recv(&self.socket, &mut answer, RecvFlags::empty())?;
         verdict(&answer[..length.min(answer.len())])
@@ -107,8 +140,14 @@ fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
 
 /// An answer is an error message whose code is 0 when all went well.
 fn verdict(answer: &[u8]) -> io::Result<()> {
-    let field = |at: usize| answer.get(at..at + 4).and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());
-    let kind = answer.get(4..6).map(|bytes| u16::from_ne_bytes([bytes[0], bytes[1]]));
+    let field = |at: usize| {
+        answer
+            .get(at..at + 4)
+            .and_then(|bytes| <[u8; 4]>::try_from(bytes).ok())
+    };
+    let kind = answer
+        .get(4..6)
+        .map(|bytes| u16::from_ne_bytes([bytes[0], bytes[1]]));
     match (kind, field(16).map(i32::from_ne_bytes)) {
         (Some(NLMSG_ERROR), Some(0)) => Ok(()),
         (Some(NLMSG_ERROR), Some(code)) => Err(io::Error::from_raw_os_error(-code)),

@@ -39,7 +39,10 @@ impl Cgroups {
         fs::write(work.join("memory.max"), limit.to_string())?;
         fs::write(work.join("pids.max"), "30000")?;
         fs::write(work.join("cgroup.subtree_control"), "+memory +pids")?;
-        Ok(Self { work, next: Arc::default() })
+        Ok(Self {
+            work,
+            next: Arc::default(),
+        })
     }
 
     /// Makes a group for one command.
@@ -61,17 +64,22 @@ pub(super) struct Group {
 impl Group {
     /// The file a process writes `0` to in order to enter.
     pub(super) fn entrance(&self) -> io::Result<File> {
-        OpenOptions::new().write(true).open(self.dir.join("cgroup.procs"))
+        OpenOptions::new()
+            .write(true)
+            .open(self.dir.join("cgroup.procs"))
     }
 
     fn is_empty(&self) -> bool {
         // A group that cannot be read is gone.
-        fs::read_to_string(self.dir.join("cgroup.events")).map_or(true, |text| text.contains("populated 0"))
+        fs::read_to_string(self.dir.join("cgroup.events"))
+            .map_or(true, |text| text.contains("populated 0"))
     }
 
     fn members(&self) -> Vec<Pid> {
         let text = fs::read_to_string(self.dir.join("cgroup.procs")).unwrap_or_default();
-        text.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)).collect()
+        text.lines()
+            .filter_map(|line| Pid::from_raw(line.parse().ok()?))
+            .collect()
     }
 }
 

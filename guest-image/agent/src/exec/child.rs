@@ -44,33 +44,70 @@ impl Child {
         let words = spec.argv.words();
         check_cwd(&spec.cwd)?;
         let entrance = match &containment {
-            Containment::Cgroup(group) => Some(group.entrance().map_err(|e| format!("no control group: {e}"))?),
+            Containment::Cgroup(group) => Some(
+                group
+                    .entrance()
+                    .map_err(|e| format!("no control group: {e}"))?,
+            ),
             Containment::ProcessGroup => None,
         };
-        let cwd = CString::new(spec.cwd.as_str()).map_err(|_| "the working directory holds NUL".to_owned())?;
+        let cwd = CString::new(spec.cwd.as_str())
+            .map_err(|_| "the working directory holds NUL".to_owned())?;
         let limits = spec.limits;
 
         let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).env_clear().envs(spec.env.iter().map(|(name, value)| (name.as_str(), value)));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        sys::before_exec(&mut command, move || prepare(entrance.as_ref(), run_as, &cwd, limits));
+        command
+            .args(&words[1..])
+            .env_clear()
+            .envs(spec.env.iter().map(|(name, value)| (name.as_str(), value)));
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        sys::before_exec(&mut command, move || {
+            prepare(entrance.as_ref(), run_as, &cwd, limits)
+        });
 
-        let mut child = command.spawn().map_err(|error| not_started(&words[0], &error))?;
+        let mut child = command
+            .spawn()
+            .map_err(|error| not_started(&words[0], &error))?;
         let pid = Pid::from_child(&child);
         // From here on the process exists: whatever fails below ends it with its containment.
-        let waiting = children.expect(pid).map_err(|error| format!("the process got lost: {error}"))?;
+        let waiting = children
+            .expect(pid)
+            .map_err(|error| format!("the process got lost: {error}"))?;
         let ends = (|| -> io::Result<_> {
             Ok((
-                child.stdin.take().map(|end| Sender::from_owned_fd(OwnedFd::from(end))).transpose()?,
-                child.stdout.take().map(|end| Receiver::from_owned_fd(OwnedFd::from(end))).transpose()?,
-                child.stderr.take().map(|end| Receiver::from_owned_fd(OwnedFd::from(end))).transpose()?,
+                child
+                    .stdin
+                    .take()
+                    .map(|end| Sender::from_owned_fd(OwnedFd::from(end)))
+                    .transpose()?,
+                child
+                    .stdout
+                    .take()
+                    .map(|end| Receiver::from_owned_fd(OwnedFd::from(end)))
+                    .transpose()?,
+                child
+                    .stderr
+                    .take()
+                    .map(|end| Receiver::from_owned_fd(OwnedFd::from(end)))
+                    .transpose()?,
             ))
         })();
         let (stdin, stdout, stderr) = ends.map_err(|error| {
             containment.terminate(pid);
             format!("no pipes to the process: {error}")
         })?;
-        Ok(Self { pid, waiting, containment, stdin, stdout, stderr, status: None })
+        Ok(Self {
+            pid,
+            waiting,
+            containment,
+            stdin,
+            stdout,
+            stderr,
+            status: None,
+        })
     }
 
     /// Waits for its end. Safe to cancel, and to call again.
@@ -83,14 +120,31 @@ impl Child {
 }
 
 /// Runs in the child: system calls only, nothing that allocates or locks.
-fn prepare(entrance: Option<&File>, run_as: RunAs, cwd: &CString, limits: ExecLimits) -> io::Result<()> {
+fn prepare(
+    entrance: Option<&File>,
+    run_as: RunAs,
+    cwd: &CString,
+    limits: ExecLimits,
+) -> io::Result<()> {
     if let Some(entrance) = entrance {
         rustix::io::write(entrance, b"0")?;
     }
     rustix::process::setsid()?;
     let files = Some(u64::from(limits.open_files));
-    setrlimit(Resource::Nofile, Rlimit { current: files, maximum: files })?;
-    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: files,
+            maximum: files,
+        },
+    )?;
+    setrlimit(
+        Resource::Core,
+        Rlimit {
+            current: Some(0),
+            maximum: Some(0),
+        },
+    )?;
     if run_as == RunAs::Agent {
         let (uid, gid) = (Uid::from_raw(AGENT_UID), Gid::from_raw(AGENT_UID));
         rustix::thread::set_thread_groups(&[])?;
@@ -119,8 +173,12 @@ fn check_cwd(cwd: &str) -> Result<(), String> {
 fn not_started(program: &str, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => format!("{program}: no such program in the command's PATH"),
-        io::ErrorKind::PermissionDenied => format!("{program}: not executable, or no access to the working directory"),
-        io::ErrorKind::ArgumentListTooLong => format!("{program}: arguments and environment are too long"),
+        io::ErrorKind::PermissionDenied => {
+            format!("{program}: not executable, or no access to the working directory")
+        }
+        io::ErrorKind::ArgumentListTooLong => {
+            format!("{program}: arguments and environment are too long")
+        }
         _ => format!("{program}: {error}"),
     }
 }

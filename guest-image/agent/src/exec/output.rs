@@ -22,8 +22,15 @@ pub(super) async fn feed<S: Stream<Item = Bytes>>(input: S, mut pipe: Sender) {
 }
 
 /// Reads both outputs until their ends, or until nobody wants them.
-pub(super) async fn read(stdout: Option<Receiver>, stderr: Option<Receiver>, frames: mpsc::Sender<Frame>) {
-    tokio::join!(one(stdout, &frames, Frame::Stdout), one(stderr, &frames, Frame::Stderr));
+pub(super) async fn read(
+    stdout: Option<Receiver>,
+    stderr: Option<Receiver>,
+    frames: mpsc::Sender<Frame>,
+) {
+    tokio::join!(
+        one(stdout, &frames, Frame::Stdout),
+        one(stderr, &frames, Frame::Stderr)
+    );
 }
 
 async fn one(pipe: Option<Receiver>, frames: &mpsc::Sender<Frame>, frame: fn(Bytes) -> Frame) {
@@ -31,7 +38,9 @@ async fn one(pipe: Option<Receiver>, frames: &mpsc::Sender<Frame>, frame: fn(Byt
     let mut buffer = BytesMut::new();
     loop {
         // A place in the queue first: what is not read yet stays in the pipe and slows the command.
-        let Ok(place) = frames.reserve().await else { return };
+        let Ok(place) = frames.reserve().await else {
+            return;
+        };
         buffer.reserve(CHUNK);
         match pipe.read_buf(&mut buffer).await {
             Ok(0) | Err(_) => return,

@@ -1,7 +1,7 @@
 //! The entries of a directory.
 
-use super::root::{Root, look};
 use super::denial;
+use super::root::{Root, look};
 use lazaret_api::guest::{FileEntry, FileKind, Listing};
 use lazaret_domain::{Denial, GuestPath};
 use rustix::fs::{Dir, FileType, Stat};
@@ -11,7 +11,10 @@ const MAX_ENTRIES: usize = 10_000;
 
 pub(super) fn list(root: &Root, path: &GuestPath) -> Result<Listing, Denial> {
     let dir = root.directory(path)?;
-    let mut listing = Listing { entries: Vec::new(), truncated: false };
+    let mut listing = Listing {
+        entries: Vec::new(),
+        truncated: false,
+    };
     for entry in Dir::read_from(&dir).map_err(denial)? {
         let entry = entry.map_err(denial)?;
         let name = entry.file_name();
@@ -24,7 +27,9 @@ pub(super) fn list(root: &Root, path: &GuestPath) -> Result<Listing, Denial> {
         }
         // One that went away since is not an entry any more.
         if let Ok(stat) = look(&dir, name) {
-            listing.entries.push(describe(name.to_string_lossy().into_owned(), &stat));
+            listing
+                .entries
+                .push(describe(name.to_string_lossy().into_owned(), &stat));
         }
     }
     listing.entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));

@@ -50,7 +50,10 @@ pub(super) fn open(root: &Root, path: &GuestPath) -> Result<Source, Denial> {
 }
 
 fn not_a_file() -> Denial {
-    Denial::new(DenialCode::NotAFile, "this is not a regular file with a single name")
+    Denial::new(
+        DenialCode::NotAFile,
+        "this is not a regular file with a single name",
+    )
 }
 
 /// A regular file leaves only if it has no other name, which might lie outside the workspace.
@@ -60,7 +63,10 @@ fn leaves(stat: &Stat) -> bool {
 
 /// Sends it. A peer that is gone ends it; a failure becomes an error in the stream.
 pub(super) fn send(source: Source, pieces: &mpsc::Sender<io::Result<Bytes>>) {
-    let mut tar = tar::Builder::new(Pieces { pieces, buffer: BytesMut::with_capacity(CHUNK) });
+    let mut tar = tar::Builder::new(Pieces {
+        pieces,
+        buffer: BytesMut::with_capacity(CHUNK),
+    });
     let result = match source {
         Source::File(name, file) => append_file(&mut tar, Path::new(&name), file),
         Source::Tree(dir) => append_tree(&mut tar, Path::new(""), &dir, MAX_DEPTH),
@@ -77,19 +83,29 @@ fn append_tree(tar: &mut Tar<'_>, at: &Path, dir: &OwnedFd, depth: usize) -> io:
         return Err(io::Error::other("the tree is too deep"));
     }
     for name in names(dir)? {
-        let Ok(stat) = look(dir, &*name) else { continue };
+        let Ok(stat) = look(dir, &*name) else {
+            continue;
+        };
         let path = at.join(OsStr::from_bytes(name.as_bytes()));
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {
-                let Ok(below) = enter(dir, &*name) else { continue };
+                let Ok(below) = enter(dir, &*name) else {
+                    continue;
+                };
                 let mut header = header(tar::EntryType::Directory, &stat, 0);
                 tar.append_data(&mut header, &path, io::empty())?;
                 append_tree(tar, &path, &below, depth - 1)?;
             }
             FileType::Symlink => {
-                let Ok(target) = readlinkat(dir, &*name, Vec::new()) else { continue };
+                let Ok(target) = readlinkat(dir, &*name, Vec::new()) else {
+                    continue;
+                };
                 let target = PathBuf::from(OsStr::from_bytes(target.as_bytes()));
-                tar.append_link(&mut header(tar::EntryType::Symlink, &stat, 0), &path, target)?;
+                tar.append_link(
+                    &mut header(tar::EntryType::Symlink, &stat, 0),
+                    &path,
+                    target,
+                )?;
             }
             FileType::RegularFile => {
                 if let Ok(file) = open_file(dir, &*name)
@@ -125,7 +141,10 @@ fn append_file(tar: &mut Tar<'_>, path: &Path, file: OwnedFd) -> io::Result<()> 
     let stat = fstat(&file)?;
     let size = u64::try_from(stat.st_size).unwrap_or(0);
     let mut header = header(tar::EntryType::Regular, &stat, size);
-    let mut content = Exactly { file: File::from(file), left: size };
+    let mut content = Exactly {
+        file: File::from(file),
+        left: size,
+    };
     tar.append_data(&mut header, path, &mut content)
 }
 
@@ -149,7 +168,9 @@ struct Exactly {
 
 impl Read for Exactly {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let want = buffer.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let want = buffer
+            .len()
+            .min(usize::try_from(self.left).unwrap_or(usize::MAX));
         if want == 0 {
             return Ok(0);
         }
@@ -183,6 +204,8 @@ impl Write for Pieces<'_> {
             return Ok(());
         }
         let piece = self.buffer.split().freeze();
-        self.pieces.blocking_send(Ok(piece)).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
+        self.pieces
+            .blocking_send(Ok(piece))
+            .map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
     }
 }

@@ -2,15 +2,21 @@
 
 use super::denial;
 use lazaret_domain::{Denial, DenialCode, GuestPath};
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, fchown, mkdirat, open, openat2, statat};
+use rustix::fs::{
+    AtFlags, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, fchown, mkdirat, open, openat2, statat,
+};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
 /// How a path may be resolved: beneath, over no link of any kind.
-const BENEATH: ResolveFlags =
-    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
-const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS);
+const DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
 
 /// A directory, held open.
 #[derive(Debug)]
@@ -32,25 +38,38 @@ impl Root {
     }
 
     /// The directory a path lies in, and its last segment. Nothing for the root itself.
-    pub(super) fn parent<'a>(&self, path: &'a GuestPath) -> Result<Option<(OwnedFd, &'a str)>, Denial> {
+    pub(super) fn parent<'a>(
+        &self,
+        path: &'a GuestPath,
+    ) -> Result<Option<(OwnedFd, &'a str)>, Denial> {
         if path.is_root() {
             return Ok(None);
         }
-        let (parent, name) = path.as_str().rsplit_once('/').unwrap_or((".", path.as_str()));
+        let (parent, name) = path
+            .as_str()
+            .rsplit_once('/')
+            .unwrap_or((".", path.as_str()));
         Ok(Some((enter(&self.dir, parent).map_err(denial)?, name)))
     }
 
     /// Opens a directory beneath, and makes what is missing on the way.
     pub(super) fn make_directory(&self, path: &GuestPath) -> Result<OwnedFd, Denial> {
         let mut dir = enter(&self.dir, ".").map_err(denial)?;
-        for segment in path.as_str().split('/').filter(|segment| !segment.is_empty()) {
+        for segment in path
+            .as_str()
+            .split('/')
+            .filter(|segment| !segment.is_empty())
+        {
             let made = match mkdirat(&dir, segment, Mode::from_raw_mode(0o755)) {
                 Ok(()) => true,
                 Err(Errno::EXIST) => false,
                 Err(error) => return Err(denial(error)),
             };
             let next = enter(&dir, segment).map_err(|error| match error {
-                Errno::NOTDIR => Denial::new(DenialCode::AlreadyExists, format!("{segment} is in the way")),
+                Errno::NOTDIR => Denial::new(
+                    DenialCode::AlreadyExists,
+                    format!("{segment} is in the way"),
+                ),
                 error => denial(error),
             })?;
             if made {
@@ -64,7 +83,9 @@ impl Root {
     /// Gives something new to the owner of the area.
     pub(super) fn give(&self, file: &OwnedFd) -> Result<(), Denial> {
         match self.owner {
-            Some(id) => fchown(file, Some(Uid::from_raw(id)), Some(Gid::from_raw(id))).map_err(denial),
+            Some(id) => {
+                fchown(file, Some(Uid::from_raw(id)), Some(Gid::from_raw(id))).map_err(denial)
+            }
             None => Ok(()),
         }
     }
@@ -76,8 +97,12 @@ pub(super) fn enter<P: rustix::path::Arg>(dir: &OwnedFd, path: P) -> rustix::io:
 }
 
 /// Opens a regular file for reading; not a FIFO or device, which could hang or have effects.
-pub(super) fn open_file<P: rustix::path::Arg>(dir: &OwnedFd, name: P) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+pub(super) fn open_file<P: rustix::path::Arg>(
+    dir: &OwnedFd,
+    name: P,
+) -> rustix::io::Result<OwnedFd> {
+    let flags =
+        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     openat2(dir, name, flags, Mode::empty(), BENEATH)
 }
 

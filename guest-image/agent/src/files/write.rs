@@ -24,11 +24,22 @@ pub(super) fn receive(
     pieces: mpsc::Receiver<io::Result<Bytes>>,
 ) -> Result<(), Denial> {
     root.make_directory(into)?;
-    let mut archive = tar::Archive::new(Pieces { pieces, current: Bytes::new(), left: MAX_BYTES });
-    for (count, entry) in archive.entries().map_err(|error| broken(&error))?.enumerate() {
+    let mut archive = tar::Archive::new(Pieces {
+        pieces,
+        current: Bytes::new(),
+        left: MAX_BYTES,
+    });
+    for (count, entry) in archive
+        .entries()
+        .map_err(|error| broken(&error))?
+        .enumerate()
+    {
         let mut entry = entry.map_err(|error| broken(&error))?;
         if count == MAX_ENTRIES {
-            return Err(Denial::new(DenialCode::TooLarge, format!("at most {MAX_ENTRIES} files are taken at once")));
+            return Err(Denial::new(
+                DenialCode::TooLarge,
+                format!("at most {MAX_ENTRIES} files are taken at once"),
+            ));
         }
         let path = beneath(into, &entry.path_bytes())?;
         match entry.header().entry_type() {
@@ -43,7 +54,9 @@ pub(super) fn receive(
             _ => {
                 return Err(Denial::new(
                     DenialCode::InvalidPath,
-                    format!("{path} is neither a file nor a directory; links and devices are not taken"),
+                    format!(
+                        "{path} is neither a file nor a directory; links and devices are not taken"
+                    ),
                 ));
             }
         }
@@ -56,7 +69,11 @@ fn beneath(into: &GuestPath, name: &[u8]) -> Result<GuestPath, Denial> {
     let name = std::str::from_utf8(name)
         .map_err(|_| Denial::new(DenialCode::InvalidPath, "a name in the stream is not UTF-8"))?;
     let name = name.strip_prefix("./").unwrap_or(name);
-    let name: GuestPath = if name == "." { GuestPath::default() } else { name.parse()? };
+    let name: GuestPath = if name == "." {
+        GuestPath::default()
+    } else {
+        name.parse()?
+    };
     match (into.is_root(), name.is_root()) {
         (true, _) => Ok(name),
         (false, true) => Ok(into.clone()),
@@ -66,11 +83,23 @@ fn beneath(into: &GuestPath, name: &[u8]) -> Result<GuestPath, Denial> {
 
 /// Writes a file under a name of its own and then renames it: whoever looks sees the old or the
 /// new, and whatever had the name (a link, say) is replaced and neither followed nor written to.
-fn place(root: &Root, path: &GuestPath, executable: bool, content: &mut impl Read) -> Result<(), Denial> {
+fn place(
+    root: &Root,
+    path: &GuestPath,
+    executable: bool,
+    content: &mut impl Read,
+) -> Result<(), Denial> {
     let Some(name) = path.file_name() else {
-        return Err(Denial::new(DenialCode::InvalidPath, "a file in the stream has no name"));
+        return Err(Denial::new(
+            DenialCode::InvalidPath,
+            "a file in the stream has no name",
+        ));
     };
-    let parent = path.as_str().strip_suffix(name).unwrap_or_default().parse::<GuestPath>()?;
+    let parent = path
+        .as_str()
+        .strip_suffix(name)
+        .unwrap_or_default()
+        .parse::<GuestPath>()?;
     let dir = root.make_directory(&parent)?;
     let (partial, file) = create(&dir)?;
     let result = fill(root, file, executable, content)
@@ -92,24 +121,41 @@ fn create(dir: &OwnedFd) -> Result<(String, OwnedFd), Denial> {
             Err(error) => return Err(denial(error)),
         }
     }
-    Err(Denial::new(DenialCode::AlreadyExists, "too many files are being written here"))
+    Err(Denial::new(
+        DenialCode::AlreadyExists,
+        "too many files are being written here",
+    ))
 }
 
-fn fill(root: &Root, file: OwnedFd, executable: bool, content: &mut impl Read) -> Result<(), Denial> {
+fn fill(
+    root: &Root,
+    file: OwnedFd,
+    executable: bool,
+    content: &mut impl Read,
+) -> Result<(), Denial> {
     let mut file = File::from(file);
     io::copy(content, &mut file).map_err(|error| match Errno::from_io_error(&error) {
         Some(errno) => denial(errno),
         None => broken(&error),
     })?;
     let file = OwnedFd::from(file);
-    fchmod(&file, Mode::from_raw_mode(if executable { 0o755 } else { 0o644 })).map_err(denial)?;
+    fchmod(
+        &file,
+        Mode::from_raw_mode(if executable { 0o755 } else { 0o644 }),
+    )
+    .map_err(denial)?;
     root.give(&file)
 }
 
 fn broken(error: &io::Error) -> Denial {
     match error.kind() {
-        io::ErrorKind::FileTooLarge => Denial::new(DenialCode::TooLarge, "the stream is longer than 1 GiB"),
-        _ => Denial::new(DenialCode::InvalidRequest, format!("the body is not a whole tar stream: {error}")),
+        io::ErrorKind::FileTooLarge => {
+            Denial::new(DenialCode::TooLarge, "the stream is longer than 1 GiB")
+        }
+        _ => Denial::new(
+            DenialCode::InvalidRequest,
+            format!("the body is not a whole tar stream: {error}"),
+        ),
     }
 }
 
@@ -129,7 +175,10 @@ impl Read for Pieces {
             }
         }
         let count = self.current.len().min(buffer.len());
-        self.left = self.left.checked_sub(count as u64).ok_or(io::ErrorKind::FileTooLarge)?;
+        self.left = self
+            .left
+            .checked_sub(count as u64)
+            .ok_or(io::ErrorKind::FileTooLarge)?;
         self.current.copy_to_slice(&mut buffer[..count]);
         Ok(count)
     }

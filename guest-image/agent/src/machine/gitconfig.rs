@@ -51,7 +51,10 @@ pub(super) fn text(base: &str) -> Result<String, Denial> {
         )
         .at("git_base_url"));
     }
-    Ok(format!("[url \"http://{}/git/\"]\n\tinsteadOf = {base}\n{SETTINGS}", net::GATEWAY_NAME))
+    Ok(format!(
+        "[url \"http://{}/git/\"]\n\tinsteadOf = {base}\n{SETTINGS}",
+        net::GATEWAY_NAME
+    ))
 }
 
 #[cfg(test)]
@@ -65,12 +68,26 @@ mod tests {
         let file = dir.path().join("gitconfig");
         std::fs::write(&file, text("https://github.com/").unwrap()).unwrap();
         let git = |args: &[&str]| {
-            let output = Command::new("git").args(args).env("GIT_CONFIG_SYSTEM", &file).env("GIT_CONFIG_GLOBAL", "/dev/null")
-                .current_dir(dir.path()).output().unwrap();
-            (output.status.success(), String::from_utf8_lossy(&output.stdout).trim().to_owned())
+            let output = Command::new("git")
+                .args(args)
+                .env("GIT_CONFIG_SYSTEM", &file)
+                .env("GIT_CONFIG_GLOBAL", "/dev/null")
+                .current_dir(dir.path())
+                .output()
+                .unwrap();
+            (
+                output.status.success(),
+                String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+            )
         };
-        assert_eq!(git(&["config", "url.http://gateway.lazaret/git/.insteadOf"]), (true, "https://github.com/".into()));
-        assert_eq!(git(&["ls-remote", "--get-url", "https://github.com/acme/demo"]).1, "http://gateway.lazaret/git/acme/demo");
+        assert_eq!(
+            git(&["config", "url.http://gateway.lazaret/git/.insteadOf"]),
+            (true, "https://github.com/".into())
+        );
+        assert_eq!(
+            git(&["ls-remote", "--get-url", "https://github.com/acme/demo"]).1,
+            "http://gateway.lazaret/git/acme/demo"
+        );
         assert!(!git(&["ls-remote", "ext::sh -c touch% owned"]).0);
 
         // A hook of the repository does not run, and a commit works without anybody to ask.
@@ -78,14 +95,23 @@ mod tests {
         let hook = dir.path().join("repo/.git/hooks/pre-commit");
         std::fs::create_dir_all(hook.parent().unwrap()).unwrap();
         std::fs::write(&hook, "#!/bin/sh\ntouch owned\n").unwrap();
-        std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .unwrap();
         assert!(git(&["-C", "repo", "commit", "-q", "--allow-empty", "-m", "one"]).0);
         assert!(!dir.path().join("repo/owned").exists());
     }
 
     #[test]
     fn a_base_cannot_smuggle_settings_in() {
-        for base in ["", "https://x", "ssh://x/", "https://x/\n", "https://x/\"]\n[core]/", "https://x/ /", "file:///"] {
+        for base in [
+            "",
+            "https://x",
+            "ssh://x/",
+            "https://x/\n",
+            "https://x/\"]\n[core]/",
+            "https://x/ /",
+            "file:///",
+        ] {
             assert!(text(base).is_err(), "{base:?}");
         }
     }

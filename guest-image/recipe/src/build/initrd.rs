@@ -20,13 +20,22 @@ pub(super) fn check_agent(path: &Path) -> Result<(), ImageError> {
     let content = fs::read(path).map_err(|_| refuse())?;
     let is_elf64 = content.starts_with(b"\x7fELF\x02\x01") && content.get(18..20) == Some(&[62, 0]);
     let asks_for_loader = content.windows(LOADER.len()).any(|window| window == LOADER);
-    if is_elf64 && !asks_for_loader { Ok(()) } else { Err(refuse()) }
+    if is_elf64 && !asks_for_loader {
+        Ok(())
+    } else {
+        Err(refuse())
+    }
 }
 
 /// The loader's path, as every dynamic program names it in its first page.
 const LOADER: &[u8] = b"/lib64/ld-linux-x86-64.so.2\0";
 
-pub(super) fn step(cache: &Cache, recipe: &Recipe, kernel: &Entry, agent: &Path) -> Result<Entry, ImageError> {
+pub(super) fn step(
+    cache: &Cache,
+    recipe: &Recipe,
+    kernel: &Entry,
+    agent: &Path,
+) -> Result<Entry, ImageError> {
     let modules = kernel.dir.join(MODULES);
     let order = fs::read_to_string(modules.join(ORDER)).at("reading", &modules)?;
     let (agent_digest, _) = digest::of_file(agent)?;
@@ -63,7 +72,10 @@ mod tests {
     fn a_dynamic_program_or_none_is_not_taken_for_the_agent() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agent");
-        assert!(matches!(check_agent(&path), Err(ImageError::NotTheAgent(_))));
+        assert!(matches!(
+            check_agent(&path),
+            Err(ImageError::NotTheAgent(_))
+        ));
         fs::write(&path, "#!/bin/sh\n").unwrap();
         assert!(check_agent(&path).is_err());
         // This test is a dynamic program.

@@ -32,7 +32,13 @@ pub(super) fn step(
     let inputs = ["1", &recipe.suite, &recipe.kernel.package, &modules].map(str::as_bytes);
     cache.step("kernel", &inputs, fresh, |out| {
         let archive = out.join("kernel.tar");
-        finish(mmdebstrap(recipe, "extract", &recipe.kernel.package), recipe, sources, &archive, line)?;
+        finish(
+            mmdebstrap(recipe, "extract", &recipe.kernel.package),
+            recipe,
+            sources,
+            &archive,
+            line,
+        )?;
         let found = unpack(&archive, out)?;
         fs::remove_file(&archive).at("removing", &archive)?;
         let order = order(&recipe.kernel.modules, &found.modules, &found.builtin)?;
@@ -67,7 +73,11 @@ struct Found {
 fn unpack(archive: &Path, out: &Path) -> Result<Found, ImageError> {
     let all = out.join("all");
     fs::create_dir(&all).at("making", &all)?;
-    let mut found = Found { release: String::new(), modules: BTreeMap::new(), builtin: BTreeSet::new() };
+    let mut found = Found {
+        release: String::new(),
+        modules: BTreeMap::new(),
+        builtin: BTreeSet::new(),
+    };
     let file = File::open(archive).at("opening", archive)?;
     for entry in tar::Archive::new(file).entries().at("reading", archive)? {
         let mut entry = entry.at("reading", archive)?;
@@ -76,18 +86,29 @@ fn unpack(archive: &Path, out: &Path) -> Result<Found, ImageError> {
         }
         let path = entry.path().at("reading", archive)?.into_owned();
         let text = path.to_string_lossy();
-        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-        if let Some(release) = name.strip_prefix("vmlinuz-").filter(|_| text.contains("boot/")) {
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+            continue;
+        };
+        if let Some(release) = name
+            .strip_prefix("vmlinuz-")
+            .filter(|_| text.contains("boot/"))
+        {
             release.clone_into(&mut found.release);
             let to = out.join(VMLINUZ);
             entry.unpack(&to).at("writing", &to)?;
-        } else if let Some(module) = name.strip_suffix(".ko").filter(|_| text.contains("lib/modules/")) {
+        } else if let Some(module) = name
+            .strip_suffix(".ko")
+            .filter(|_| text.contains("lib/modules/"))
+        {
             let to = all.join(name);
             entry.unpack(&to).at("writing", &to)?;
             found.modules.insert(plain(module), to);
         } else if name == "modules.builtin" {
             let text = std::io::read_to_string(&mut entry).at("reading", archive)?;
-            found.builtin = text.lines().filter_map(|line| Some(plain(line.rsplit('/').next()?.strip_suffix(".ko")?))).collect();
+            found.builtin = text
+                .lines()
+                .filter_map(|line| Some(plain(line.rsplit('/').next()?.strip_suffix(".ko")?)))
+                .collect();
         }
     }
     if found.release.is_empty() {
@@ -109,7 +130,11 @@ fn order(
 ) -> Result<Vec<String>, ImageError> {
     let mut order = Vec::new();
     // Modules to visit; the second time one comes up, what it depends on is in the list.
-    let mut stack: Vec<(String, bool)> = wanted.iter().rev().map(|name| (name.clone(), false)).collect();
+    let mut stack: Vec<(String, bool)> = wanted
+        .iter()
+        .rev()
+        .map(|name| (name.clone(), false))
+        .collect();
     while let Some((name, expanded)) = stack.pop() {
         if builtin.contains(&name) || order.contains(&name) {
             continue;
@@ -118,7 +143,9 @@ fn order(
             order.push(name);
             continue;
         }
-        let path = modules.get(&name).ok_or_else(|| ImageError::Kernel(format!("it has no module {name}")))?;
+        let path = modules
+            .get(&name)
+            .ok_or_else(|| ImageError::Kernel(format!("it has no module {name}")))?;
         let content = fs::read(path).at("reading", path)?;
         stack.push((name, true));
         stack.extend(depends(&content).into_iter().map(|needed| (needed, false)));
@@ -129,10 +156,22 @@ fn order(
 /// The names in a module's `depends=` field.
 fn depends(module: &[u8]) -> Vec<String> {
     const FIELD: &[u8] = b"\0depends=";
-    let Some(start) = module.windows(FIELD.len()).position(|window| window == FIELD) else { return Vec::new() };
+    let Some(start) = module
+        .windows(FIELD.len())
+        .position(|window| window == FIELD)
+    else {
+        return Vec::new();
+    };
     let value = &module[start + FIELD.len()..];
-    let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
-    String::from_utf8_lossy(&value[..end]).split(',').filter(|name| !name.is_empty()).map(plain).collect()
+    let end = value
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(value.len());
+    String::from_utf8_lossy(&value[..end])
+        .split(',')
+        .filter(|name| !name.is_empty())
+        .map(plain)
+        .collect()
 }
 
 /// The version of the Debian package, which the kernel's image says of itself.
@@ -145,8 +184,12 @@ fn version(vmlinuz: &Path) -> Result<String, ImageError> {
         .and_then(|start| image.get(start..start + 256))
         .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
         .unwrap_or_default();
-    let version = text.split_once("Debian ").and_then(|(_, rest)| rest.split([' ', '\0']).next());
-    version.map(str::to_owned).ok_or_else(|| ImageError::Kernel("its image does not say its version".into()))
+    let version = text
+        .split_once("Debian ")
+        .and_then(|(_, rest)| rest.split([' ', '\0']).next());
+    version
+        .map(str::to_owned)
+        .ok_or_else(|| ImageError::Kernel("its image does not say its version".into()))
 }
 
 #[cfg(test)]
@@ -157,9 +200,19 @@ mod tests {
     fn modules_come_after_what_they_depend_on() {
         let dir = tempfile::tempdir().unwrap();
         let mut modules = BTreeMap::new();
-        for (name, needs) in [("virtio_net", "net_failover,virtio,crc"), ("net_failover", "failover"), ("failover", ""), ("virtio", "virtio-ring"), ("virtio_ring", "")] {
+        for (name, needs) in [
+            ("virtio_net", "net_failover,virtio,crc"),
+            ("net_failover", "failover"),
+            ("failover", ""),
+            ("virtio", "virtio-ring"),
+            ("virtio_ring", ""),
+        ] {
             let path = dir.path().join(name);
-            fs::write(&path, format!("ELF\0license=GPL\0depends={needs}\0name={name}\0")).unwrap();
+            fs::write(
+                &path,
+                format!("ELF\0license=GPL\0depends={needs}\0name={name}\0"),
+            )
+            .unwrap();
             modules.insert(name.to_owned(), path);
         }
         let builtin = BTreeSet::from(["crc".to_owned()]);
@@ -167,7 +220,10 @@ mod tests {
         let place = |name: &str| order.iter().position(|other| other == name).unwrap();
         assert_eq!(order.len(), 5);
         assert!(place("virtio_ring") < place("virtio") && place("virtio") < place("virtio_net"));
-        assert!(place("failover") < place("net_failover") && place("net_failover") < place("virtio_net"));
+        assert!(
+            place("failover") < place("net_failover")
+                && place("net_failover") < place("virtio_net")
+        );
         assert!(super::order(&["nothing".into()], &modules, &builtin).is_err());
     }
 }

@@ -58,7 +58,9 @@ pub(super) fn step(
 pub(super) fn mmdebstrap(recipe: &Recipe, variant: &str, packages: &str) -> Command {
     let mut command = MMDEBSTRAP.command();
     command.env("SOURCE_DATE_EPOCH", recipe.epoch.to_string());
-    command.args(["--mode=auto", "--format=tar"]).arg(format!("--variant={variant}"));
+    command
+        .args(["--mode=auto", "--format=tar"])
+        .arg(format!("--variant={variant}"));
     command.arg(format!("--include={packages}"));
     command
 }

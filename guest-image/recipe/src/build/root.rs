@@ -35,7 +35,10 @@ const OUT: [&str; 9] = [
 
 /// The user that runs work.
 const USER: [(&str, &str); 3] = [
-    ("etc/passwd", "agent:x:1000:1000:Lazaret agent:/home/agent:/bin/bash\n"),
+    (
+        "etc/passwd",
+        "agent:x:1000:1000:Lazaret agent:/home/agent:/bin/bash\n",
+    ),
     ("etc/group", "agent:x:1000:\n"),
     ("etc/shadow", "agent:!:20000:0:99999:7:::\n"),
 ];
@@ -48,8 +51,17 @@ pub(super) fn step(
     line: &mut dyn FnMut(&str),
 ) -> Result<Entry, ImageError> {
     let archive = fs::read_to_string(packages.dir.join(DIGEST)).at("reading", &packages.dir)?;
-    let mut inputs = vec!["1".to_owned(), archive, recipe.epoch.to_string(), OUT.join("\n")];
-    inputs.extend(USER.iter().chain(&FILES).flat_map(|(path, text)| [(*path).to_owned(), (*text).to_owned()]));
+    let mut inputs = vec![
+        "1".to_owned(),
+        archive,
+        recipe.epoch.to_string(),
+        OUT.join("\n"),
+    ];
+    inputs.extend(
+        USER.iter()
+            .chain(&FILES)
+            .flat_map(|(path, text)| [(*path).to_owned(), (*text).to_owned()]),
+    );
     for (_, layer, entry) in layers {
         inputs.push(layer.target.clone());
         inputs.push(digest::of_file(&entry.dir.join(layers::PROGRAM))?.0);
@@ -68,7 +80,10 @@ pub(super) fn step(
         if !findings.is_empty() {
             return Err(ImageError::Credential(findings));
         }
-        let list: String = installed(&tree)?.iter().map(|p| format!("{} {}\n", p.name, p.version)).collect();
+        let list: String = installed(&tree)?
+            .iter()
+            .map(|p| format!("{} {}\n", p.name, p.version))
+            .collect();
         let path = out.join(PACKAGES);
         fs::write(&path, list).at("writing", &path)?;
         line("compressing");
@@ -81,14 +96,26 @@ fn unpack(archive: &Path, tree: &Path, line: &mut dyn FnMut(&str)) -> Result<(),
     fs::create_dir(tree).at("making", tree)?;
     let mut command = TAR.command();
     command.arg("-xf").arg(archive).arg("-C").arg(tree);
-    command.args(["--no-same-owner", "--same-permissions", "--delay-directory-restore", "--exclude=./dev/*"]);
+    command.args([
+        "--no-same-owner",
+        "--same-permissions",
+        "--delay-directory-restore",
+        "--exclude=./dev/*",
+    ]);
     TAR.run(command, line)
 }
 
 /// The sources of the recipe, and not the mirror that this machine happened to use.
 fn sources(recipe: &Recipe) -> String {
-    let Recipe { suite, mirror, security_mirror, .. } = recipe;
-    format!("deb {mirror} {suite} main\ndeb {mirror} {suite}-updates main\ndeb {security_mirror} {suite}-security main\n")
+    let Recipe {
+        suite,
+        mirror,
+        security_mirror,
+        ..
+    } = recipe;
+    format!(
+        "deb {mirror} {suite} main\ndeb {mirror} {suite}-updates main\ndeb {security_mirror} {suite}-security main\n"
+    )
 }
 
 fn clean(tree: &Path, sources: &str) -> Result<(), ImageError> {
@@ -110,7 +137,10 @@ fn clean(tree: &Path, sources: &str) -> Result<(), ImageError> {
     }
     for (name, text) in USER {
         let path = tree.join(name);
-        let mut file = fs::OpenOptions::new().append(true).open(&path).at("opening", &path)?;
+        let mut file = fs::OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .at("opening", &path)?;
         file.write_all(text.as_bytes()).at("writing", &path)?;
     }
     Ok(())
@@ -122,9 +152,20 @@ fn place(program: &Path, target: &Path) -> Result<(), ImageError> {
 }
 
 /// Equal trees give equal bytes: no times, no attributes, no owners, a fixed id.
-fn compress(tree: &Path, to: &Path, epoch: u64, line: &mut dyn FnMut(&str)) -> Result<(), ImageError> {
+fn compress(
+    tree: &Path,
+    to: &Path,
+    epoch: u64,
+    line: &mut dyn FnMut(&str),
+) -> Result<(), ImageError> {
     let mut command = MKFS_EROFS.command();
-    command.args(["-zlz4", "-x-1", "--all-root", "--quiet", "-U00000000-0000-4000-8000-000000000000"]);
+    command.args([
+        "-zlz4",
+        "-x-1",
+        "--all-root",
+        "--quiet",
+        "-U00000000-0000-4000-8000-000000000000",
+    ]);
     command.arg(format!("-T{epoch}")).arg(to).arg(tree);
     MKFS_EROFS.run(command, line)
 }
@@ -139,11 +180,18 @@ fn installed(tree: &Path) -> Result<Vec<Package>, ImageError> {
 }
 
 fn package(paragraph: &str) -> Option<Package> {
-    let field = |name: &str| paragraph.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    let field = |name: &str| {
+        paragraph
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    };
     if field("Status")? != "install ok installed" {
         return None;
     }
-    Some(Package { name: field("Package")?.to_owned(), version: field("Version")?.to_owned() })
+    Some(Package {
+        name: field("Package")?.to_owned(),
+        version: field("Version")?.to_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -153,8 +201,17 @@ mod tests {
     #[test]
     fn only_installed_packages_count() {
         let text = "Package: git\nStatus: install ok installed\nVersion: 1:2.39.5-0\nDepends: x\n Version: no\n";
-        assert_eq!(package(text), Some(Package { name: "git".into(), version: "1:2.39.5-0".into() }));
-        assert_eq!(package("Package: git\nStatus: deinstall ok config-files\nVersion: 1\n"), None);
+        assert_eq!(
+            package(text),
+            Some(Package {
+                name: "git".into(),
+                version: "1:2.39.5-0".into()
+            })
+        );
+        assert_eq!(
+            package("Package: git\nStatus: deinstall ok config-files\nVersion: 1\n"),
+            None
+        );
     }
 
     #[test]
@@ -163,12 +220,25 @@ mod tests {
         for name in ["a", "b"] {
             let tree = dir.path().join(name);
             fs::create_dir_all(tree.join("usr/bin")).unwrap();
-            let files = if name == "a" { ["usr/bin/x", "usr/bin/y"] } else { ["usr/bin/y", "usr/bin/x"] };
+            let files = if name == "a" {
+                ["usr/bin/x", "usr/bin/y"]
+            } else {
+                ["usr/bin/y", "usr/bin/x"]
+            };
             for file in files {
                 fs::write(tree.join(file), file.repeat(5000)).unwrap();
             }
-            compress(&tree, &dir.path().join(format!("{name}.erofs")), 1_700_000_000, &mut |_| {}).unwrap();
+            compress(
+                &tree,
+                &dir.path().join(format!("{name}.erofs")),
+                1_700_000_000,
+                &mut |_| {},
+            )
+            .unwrap();
         }
-        assert_eq!(fs::read(dir.path().join("a.erofs")).unwrap(), fs::read(dir.path().join("b.erofs")).unwrap());
+        assert_eq!(
+            fs::read(dir.path().join("a.erofs")).unwrap(),
+            fs::read(dir.path().join("b.erofs")).unwrap()
+        );
     }
 }

@@ -18,12 +18,20 @@ pub(super) struct Sources {
 impl Sources {
     pub(super) fn of_this_machine(recipe: &Recipe) -> Result<Self, ImageError> {
         let mut command = APT_GET.command();
-        command.args(["indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)", "Identifier: Packages"]);
+        command.args([
+            "indextargets",
+            "--format",
+            "$(REPO_URI) $(RELEASE) $(COMPONENT)",
+            "Identifier: Packages",
+        ]);
         let targets = APT_GET.output(command)?;
         let mut command = APT_CONFIG.command();
         command.args(["shell", "PROXY", "Acquire::http::Proxy"]);
         let proxy = APT_CONFIG.output(command)?;
-        Ok(Self { lines: lines(recipe, &targets), proxy: quoted(&proxy) })
+        Ok(Self {
+            lines: lines(recipe, &targets),
+            proxy: quoted(&proxy),
+        })
     }
 }
 
@@ -31,14 +39,24 @@ fn lines(recipe: &Recipe, targets: &str) -> Vec<String> {
     let find = |suite: &str| {
         targets.lines().find_map(|line| {
             let words: Vec<&str> = line.split(' ').collect();
-            (words.len() == 3 && words[1] == suite && words[2] == "main").then(|| words[0].trim_end_matches('/').to_owned())
+            (words.len() == 3 && words[1] == suite && words[2] == "main")
+                .then(|| words[0].trim_end_matches('/').to_owned())
         })
     };
     let suite = &recipe.suite;
-    [(suite.clone(), &recipe.mirror), (format!("{suite}-updates"), &recipe.mirror), (format!("{suite}-security"), &recipe.security_mirror)]
-        .into_iter()
-        .map(|(suite, default)| format!("deb {} {suite} main", find(&suite).unwrap_or_else(|| default.clone())))
-        .collect()
+    [
+        (suite.clone(), &recipe.mirror),
+        (format!("{suite}-updates"), &recipe.mirror),
+        (format!("{suite}-security"), &recipe.security_mirror),
+    ]
+    .into_iter()
+    .map(|(suite, default)| {
+        format!(
+            "deb {} {suite} main",
+            find(&suite).unwrap_or_else(|| default.clone())
+        )
+    })
+    .collect()
 }
 
 /// The value of `PROXY='value'`.
@@ -67,7 +85,10 @@ mod tests {
 
     #[test]
     fn a_proxy_is_read_from_apts_own_words() {
-        assert_eq!(quoted("PROXY='http://proxy.invalid:3128'\n").as_deref(), Some("http://proxy.invalid:3128"));
+        assert_eq!(
+            quoted("PROXY='http://proxy.invalid:3128'\n").as_deref(),
+            Some("http://proxy.invalid:3128")
+        );
         assert_eq!(quoted(""), None);
     }
 }
