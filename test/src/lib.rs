@@ -3,12 +3,14 @@
 //! - [`peers`] are servers a sandbox or the controller talks to: a real git smart-HTTP server, a
 //!   package registry for npm and an index for pip that serve one tiny package each, and a sink
 //!   that records whatever reaches it.
+//! - [`clients`] are callers that are not ours: the official MCP SDKs.
 //! - [`station`] is a controller with a host of its own on this machine: a real sshd, a real
 //!   account, real microVMs, and an HTTP client to ask the controller with.
 //!
 //! Everything is on loopback, and everything a value started ends when it is dropped.
 #![forbid(unsafe_code)]
 
+pub mod clients;
 pub mod peers;
 #[cfg(feature = "station")]
 pub mod station;

@@ -99,7 +99,10 @@ where
         if let Some(answer) = ask().await {
             return Ok(answer);
         }
-        anyhow::ensure!(tokio::time::Instant::now() < deadline, "{what} did not happen within {PATIENCE:?}");
+        anyhow::ensure!(
+            tokio::time::Instant::now() < deadline,
+            "{what} did not happen within {PATIENCE:?}"
+        );
         tokio::time::sleep(ASK_EVERY).await;
     }
 }

@@ -27,7 +27,11 @@ impl FromStr for GitBase {
 
     fn from_str(text: &str) -> Result<Self, Denial> {
         let refuse = |why: &str| {
-            Denial::new(DenialCode::InvalidRequest, format!("the base URL of repositories {why}")).at("github.git_url")
+            Denial::new(
+                DenialCode::InvalidRequest,
+                format!("the base URL of repositories {why}"),
+            )
+            .at("github.git_url")
         };
         let mut url: Url = text.parse().map_err(|_| refuse("is not a URL"))?;
         if !url.username().is_empty() || url.password().is_some() {
@@ -52,8 +56,12 @@ impl FromStr for GitBase {
 /// An address, not a name: what `localhost` means is for the resolver to say.
 fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
-    let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-    bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    let bare = host
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .unwrap_or(host);
+    bare.parse::<std::net::IpAddr>()
+        .is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]
@@ -63,17 +71,38 @@ mod tests {
     #[test]
     fn a_base_is_https_or_loopback_and_holds_no_credential() {
         for (text, url) in [
-            ("https://github.com", "https://github.com/acme/demo.git/info/refs"),
-            ("https://git.example/scm/", "https://git.example/scm/acme/demo.git/info/refs"),
-            ("http://127.0.0.1:8080", "http://127.0.0.1:8080/acme/demo.git/info/refs"),
+            (
+                "https://github.com",
+                "https://github.com/acme/demo.git/info/refs",
+            ),
+            (
+                "https://git.example/scm/",
+                "https://git.example/scm/acme/demo.git/info/refs",
+            ),
+            (
+                "http://127.0.0.1:8080",
+                "http://127.0.0.1:8080/acme/demo.git/info/refs",
+            ),
             ("http://[::1]:1/", "http://[::1]:1/acme/demo.git/info/refs"),
         ] {
             let base: GitBase = text.parse().unwrap();
-            assert_eq!(base.endpoint(&"acme/demo".parse().unwrap(), "info/refs"), url);
+            assert_eq!(
+                base.endpoint(&"acme/demo".parse().unwrap(), "info/refs"),
+                url
+            );
         }
         for text in [
-            "", "github.com", "ftp://x/", "file:///etc", "http://github.com", "http://localhost/", "http://10.0.0.1/",
-            "https://user:pw@github.com/", "https://token@github.com/", "https://github.com/?a", "https://github.com/#b",
+            "",
+            "github.com",
+            "ftp://x/",
+            "file:///etc",
+            "http://github.com",
+            "http://localhost/",
+            "http://10.0.0.1/",
+            "https://user:pw@github.com/",
+            "https://token@github.com/",
+            "https://github.com/?a",
+            "https://github.com/#b",
         ] {
             assert!(text.parse::<GitBase>().is_err(), "{text:?}");
         }

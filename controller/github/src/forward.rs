@@ -5,7 +5,9 @@ use crate::path::{GitRequest, GitRequestKind};
 use crate::route::RouteBody;
 use bytes::Bytes;
 use futures::TryStreamExt;
-use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName};
+use http::header::{
+    ACCEPT, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName,
+};
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyDataStream, BodyExt, LengthLimitError, Limited, StreamBody};
 use hyper::body::{Body, Frame};
@@ -23,7 +25,12 @@ const SILENCE: Duration = Duration::from_secs(120);
 
 /// All that a guest's request keeps on its way out. No credential, no cookie, nothing about the
 /// guest.
-const FORWARDED: [HeaderName; 4] = [ACCEPT, CONTENT_TYPE, CONTENT_ENCODING, HeaderName::from_static("git-protocol")];
+const FORWARDED: [HeaderName; 4] = [
+    ACCEPT,
+    CONTENT_TYPE,
+    CONTENT_ENCODING,
+    HeaderName::from_static("git-protocol"),
+];
 /// All that the git host's answer keeps on its way back.
 const RETURNED: [HeaderName; 3] = [CONTENT_TYPE, CONTENT_ENCODING, CACHE_CONTROL];
 
@@ -40,13 +47,18 @@ pub(crate) struct Forwarder {
 impl Forwarder {
     pub(crate) fn new(base: GitBase) -> Result<Self, Denial> {
         let fault = |error: &dyn std::fmt::Display| {
-            Denial::new(DenialCode::Internal, format!("the client for the git host could not be made: {error}"))
+            Denial::new(
+                DenialCode::Internal,
+                format!("the client for the git host could not be made: {error}"),
+            )
         };
-        let tls = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .and_then(BuilderVerifierExt::with_platform_verifier)
-            .map_err(|error| fault(&error))?
-            .with_no_client_auth();
+        let tls = rustls::ClientConfig::builder_with_provider(Arc::new(
+            rustls::crypto::ring::default_provider(),
+        ))
+        .with_safe_default_protocol_versions()
+        .and_then(BuilderVerifierExt::with_platform_verifier)
+        .map_err(|error| fault(&error))?
+        .with_no_client_auth();
         let client = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
             .user_agent(concat!("git/lazaret-", env!("CARGO_PKG_VERSION")))
@@ -63,12 +75,21 @@ impl Forwarder {
     }
 
     /// Forwards a request that was parsed and granted.
-    pub(crate) async fn forward<B>(&self, git: &GitRequest, request: Request<B>) -> Result<Response<RouteBody>, Refused>
+    pub(crate) async fn forward<B>(
+        &self,
+        git: &GitRequest,
+        request: Request<B>,
+    ) -> Result<Response<RouteBody>, Refused>
     where
-        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+            + Send
+            + 'static,
     {
         let mut headers = kept(request.headers(), &FORWARDED);
-        let mut outgoing = self.client.request(git.kind.method(), self.base.endpoint(&git.repo, git.kind.tail()));
+        let mut outgoing = self.client.request(
+            git.kind.method(),
+            self.base.endpoint(&git.repo, git.kind.tail()),
+        );
         if git.kind == GitRequestKind::UploadPack {
             let length = request.body().size_hint().exact();
             if length.is_some_and(|length| length > MAX_REQUEST as u64) {
@@ -83,12 +104,22 @@ impl Forwarder {
         let answer = match outgoing.headers(headers).send().await {
             Ok(answer) => answer,
             Err(error) if caused_by_length(&error) => return Err(too_large()),
-            Err(error) => return Err(upstream(StatusCode::BAD_GATEWAY, &format!("did not answer: {}", reason(&error)))),
+            Err(error) => {
+                return Err(upstream(
+                    StatusCode::BAD_GATEWAY,
+                    &format!("did not answer: {}", reason(&error)),
+                ));
+            }
         };
         check(git, answer.status(), answer.headers())?;
         let mut response = Response::new(());
         *response.headers_mut() = kept(answer.headers(), &RETURNED);
-        let body = StreamBody::new(answer.bytes_stream().map_ok(Frame::data).map_err(Into::into));
+        let body = StreamBody::new(
+            answer
+                .bytes_stream()
+                .map_ok(Frame::data)
+                .map_err(Into::into),
+        );
         Ok(response.map(|()| body.boxed_unsync()))
     }
 }
@@ -100,22 +131,39 @@ fn check(git: &GitRequest, status: StatusCode, headers: &HeaderMap) -> Result<()
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => {
             return Err(upstream(
                 StatusCode::NOT_FOUND,
-                &format!("says {status} about {}: it does not exist or needs a credential", git.repo),
+                &format!(
+                    "says {status} about {}: it does not exist or needs a credential",
+                    git.repo
+                ),
             ));
         }
         other if other.is_redirection() => {
             return Err(upstream(
                 StatusCode::BAD_GATEWAY,
-                &format!("redirects {}, and redirects are not followed: use the name it has now", git.repo),
+                &format!(
+                    "redirects {}, and redirects are not followed: use the name it has now",
+                    git.repo
+                ),
             ));
         }
-        other => return Err(upstream(StatusCode::BAD_GATEWAY, &format!("answered {other}"))),
+        other => {
+            return Err(upstream(
+                StatusCode::BAD_GATEWAY,
+                &format!("answered {other}"),
+            ));
+        }
     }
-    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let kind = headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     if kind == git.kind.answer_type() {
         Ok(())
     } else {
-        Err(upstream(StatusCode::BAD_GATEWAY, "did not answer in git's smart HTTP form"))
+        Err(upstream(
+            StatusCode::BAD_GATEWAY,
+            "did not answer in git's smart HTTP form",
+        ))
     }
 }
 
@@ -130,11 +178,17 @@ fn kept(headers: &HeaderMap, names: &[HeaderName]) -> HeaderMap {
 }
 
 fn upstream(status: StatusCode, what: &str) -> Refused {
-    (status, Denial::new(DenialCode::GitUpstream, format!("the git host {what}")))
+    (
+        status,
+        Denial::new(DenialCode::GitUpstream, format!("the git host {what}")),
+    )
 }
 
 fn too_large() -> Refused {
-    let denial = Denial::new(DenialCode::TooLarge, format!("a request to git-upload-pack is at most {MAX_REQUEST} bytes"));
+    let denial = Denial::new(
+        DenialCode::TooLarge,
+        format!("a request to git-upload-pack is at most {MAX_REQUEST} bytes"),
+    );
     (StatusCode::PAYLOAD_TOO_LARGE, denial)
 }
 
@@ -144,7 +198,9 @@ fn caused_by_length(error: &reqwest::Error) -> bool {
 
 /// What went wrong, without the URL that reqwest adds.
 fn reason(error: &reqwest::Error) -> String {
-    causes(error).last().map_or_else(|| error.to_string(), ToString::to_string)
+    causes(error)
+        .last()
+        .map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {

@@ -34,13 +34,18 @@ impl GitRoute {
     /// # Errors
     /// `internal` if no TLS client can be made.
     pub fn new(base: GitBase, grants: Arc<dyn GitGrants>) -> Result<Self, Denial> {
-        Ok(Self { forwarder: Forwarder::new(base)?, grants })
+        Ok(Self {
+            forwarder: Forwarder::new(base)?,
+            grants,
+        })
     }
 
     /// Answers one request.
     pub async fn answer<B>(&self, request: Request<B>) -> Response<RouteBody>
     where
-        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+            + Send
+            + 'static,
     {
         match self.forward(request).await {
             Ok(response) => response,
@@ -53,17 +58,26 @@ impl GitRoute {
 
     async fn forward<B>(&self, request: Request<B>) -> Result<Response<RouteBody>, Refused>
     where
-        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+            + Send
+            + 'static,
     {
-        let git = GitRequest::parse(request.method(), request.uri().path(), request.uri().query())
-            .map_err(|denial| (status_of(&denial), denial))?;
+        let git = GitRequest::parse(
+            request.method(),
+            request.uri().path(),
+            request.uri().query(),
+        )
+        .map_err(|denial| (status_of(&denial), denial))?;
         let sandbox = request.extensions().get::<SandboxId>().cloned();
         let granted = match &sandbox {
             Some(sandbox) => self.grants.granted(sandbox, &git.repo).await,
             None => false,
         };
         if !granted {
-            let denial = Denial::new(DenialCode::RepoNotGranted, format!("this run was not given {}", git.repo));
+            let denial = Denial::new(
+                DenialCode::RepoNotGranted,
+                format!("this run was not given {}", git.repo),
+            );
             return Err((StatusCode::FORBIDDEN, denial));
         }
         self.forwarder.forward(&git, request).await
@@ -98,10 +112,21 @@ fn status_of(denial: &Denial) -> StatusCode {
 }
 
 fn problem(status: StatusCode, denial: &Denial) -> Response<RouteBody> {
-    let problem = Problem::of(denial, status.as_u16(), status.canonical_reason().unwrap_or_default());
+    let problem = Problem::of(
+        denial,
+        status.as_u16(),
+        status.canonical_reason().unwrap_or_default(),
+    );
     let body = serde_json::to_vec(&problem).unwrap_or_default();
-    let mut response = Response::new(Full::new(body.into()).map_err(|never| match never {}).boxed_unsync());
+    let mut response = Response::new(
+        Full::new(body.into())
+            .map_err(|never| match never {})
+            .boxed_unsync(),
+    );
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    response.headers_mut().insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("application/problem+json"),
+    );
     response
 }

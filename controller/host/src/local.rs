@@ -74,7 +74,10 @@ impl LocalHost {
 ///
 /// # Errors
 /// [`LocalError`], which names the package of a missing program.
-pub async fn enrol(settings: LocalSettings, progress: &mut (dyn FnMut(&str) + Send)) -> Result<LocalHost, LocalError> {
+pub async fn enrol(
+    settings: LocalSettings,
+    progress: &mut (dyn FnMut(&str) + Send),
+) -> Result<LocalHost, LocalError> {
     place::check_base(&settings.base)?;
     progress("account of the host");
     let account = account::ensure(&settings.account).await?;

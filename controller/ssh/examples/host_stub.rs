@@ -2,6 +2,10 @@
 //! `lazaret host gate`, answers the host API in the way the file `mode` says, and writes down what
 //! it was asked to run and what its uplink was answered.
 #![forbid(unsafe_code)]
+#![allow(
+    clippy::expect_used,
+    reason = "a stand-in of the tests: a failure is the report"
+)]
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode};
@@ -20,10 +24,20 @@ use std::process::ExitCode;
 type Body = BoxBody<Bytes, Infallible>;
 
 fn main() -> ExitCode {
-    let state = PathBuf::from(std::env::args().last().unwrap_or_default());
+    let state = PathBuf::from(std::env::args().next_back().unwrap_or_default());
     let command = std::env::var("SSH_ORIGINAL_COMMAND").unwrap_or_default();
-    note(&state, "commands", &format!("{command:?} connection {}", std::env::var("SSH_CONNECTION").unwrap_or_default()));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    note(
+        &state,
+        "commands",
+        &format!(
+            "{command:?} connection {}",
+            std::env::var("SSH_CONNECTION").unwrap_or_default()
+        ),
+    );
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
     match command.as_str() {
         "session" if mode(&state) == "die" => {
             let _ = std::io::stderr().write_all(b"the state directory is damaged\n");
@@ -44,11 +58,17 @@ fn main() -> ExitCode {
 }
 
 fn mode(state: &Path) -> String {
-    std::fs::read_to_string(state.join("mode")).unwrap_or_default().trim().to_owned()
+    std::fs::read_to_string(state.join("mode"))
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 fn note(state: &Path, file: &str, line: &str) {
-    let file = std::fs::OpenOptions::new().create(true).append(true).open(state.join(file));
+    let file = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(state.join(file));
     let _ = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
 }
 
@@ -61,12 +81,18 @@ async fn session(state: PathBuf) {
         let state = state.clone();
         async move { Ok::<_, Infallible>(answer(&state, request).await) }
     });
-    let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new()).serve_connection(stdio(), service).await;
+    let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+        .serve_connection(stdio(), service)
+        .await;
 }
 
 async fn answer(state: &Path, request: Request<Incoming>) -> Response<Body> {
     let path = request.uri().path().to_owned();
-    let protocol = if mode(state) == "old" { PROTOCOL + 98 } else { PROTOCOL };
+    let protocol = if mode(state) == "old" {
+        PROTOCOL + 98
+    } else {
+        PROTOCOL
+    };
     note(state, "requests", &format!("{} {path}", request.method()));
     let mut response = match path.as_str() {
         "/v1/ping" => Response::new(full("")),
@@ -81,16 +107,26 @@ async fn answer(state: &Path, request: Request<Incoming>) -> Response<Body> {
             Response::new(BodyExt::boxed(StreamBody::new(body)))
         }
         _ if path.ends_with("/files") => {
-            let received = request.into_body().collect().await.map(|body| body.to_bytes().len()).unwrap_or_default();
+            let received = request
+                .into_body()
+                .collect()
+                .await
+                .map(|body| body.to_bytes().len())
+                .unwrap_or_default();
             note(state, "received", &received.to_string());
             Response::new(full(""))
         }
         _ => {
             let denial = Denial::new(DenialCode::SandboxNotFound, "there is no such sandbox here");
-            status(StatusCode::NOT_FOUND, &serde_json::to_string(&denial).unwrap_or_default())
+            status(
+                StatusCode::NOT_FOUND,
+                &serde_json::to_string(&denial).unwrap_or_default(),
+            )
         }
     };
-    response.headers_mut().insert(PROTOCOL_HEADER, HeaderValue::from(protocol));
+    response
+        .headers_mut()
+        .insert(PROTOCOL_HEADER, HeaderValue::from(protocol));
     response
 }
 
@@ -107,7 +143,8 @@ fn full(text: &str) -> Body {
 /// Asks the controller a few things and then keeps the channel open.
 async fn uplink(state: PathBuf) {
     let Ok((mut requests, connection)) =
-        hyper::client::conn::http2::handshake::<_, _, Full<Bytes>>(TokioExecutor::new(), stdio()).await
+        hyper::client::conn::http2::handshake::<_, _, Full<Bytes>>(TokioExecutor::new(), stdio())
+            .await
     else {
         return;
     };
@@ -122,11 +159,18 @@ async fn uplink(state: PathBuf) {
         if let Some(sandbox) = sandbox {
             request = request.header(SANDBOX_HEADER, sandbox);
         }
-        let Ok(request) = request.body(Full::default()) else { continue };
+        let Ok(request) = request.body(Full::default()) else {
+            continue;
+        };
         let line = match requests.send_request(request).await {
             Ok(response) => {
                 let status = response.status().as_u16();
-                let body = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+                let body = response
+                    .into_body()
+                    .collect()
+                    .await
+                    .map(|body| body.to_bytes())
+                    .unwrap_or_default();
                 format!("{path} {status} {}", String::from_utf8_lossy(&body))
             }
             Err(error) => format!("{path} {error}"),

@@ -28,7 +28,13 @@ pub struct Call {
 
 impl Call {
     fn new(method: Method, path: String) -> Self {
-        Self { method, path, fence: None, json: false, body: Body::Bytes(Bytes::new()) }
+        Self {
+            method,
+            path,
+            fence: None,
+            json: false,
+            body: Body::Bytes(Bytes::new()),
+        }
     }
 
     fn get(path: String) -> Self {
@@ -41,8 +47,12 @@ impl Call {
     }
 
     fn with_json<T: serde::Serialize>(mut self, value: &T) -> Result<Self, Denial> {
-        let body = serde_json::to_vec(value)
-            .map_err(|error| Denial::new(DenialCode::Internal, format!("a request could not be written: {error}")))?;
+        let body = serde_json::to_vec(value).map_err(|error| {
+            Denial::new(
+                DenialCode::Internal,
+                format!("a request could not be written: {error}"),
+            )
+        })?;
         self.body = Body::Bytes(body.into());
         self.json = true;
         Ok(self)
@@ -50,7 +60,9 @@ impl Call {
 
     /// The same call once more, if its body can be sent again.
     pub(crate) fn again(&self) -> Option<Self> {
-        let Body::Bytes(bytes) = &self.body else { return None };
+        let Body::Bytes(bytes) = &self.body else {
+            return None;
+        };
         Some(Self {
             method: self.method.clone(),
             path: self.path.clone(),
@@ -83,7 +95,9 @@ impl Call {
     /// # Errors
     /// `internal` if the specification has no JSON form.
     pub fn create(fence: Fence, id: &SandboxId, spec: &SandboxSpec) -> Result<Self, Denial> {
-        Self::new(Method::PUT, sandbox(id)).fenced(fence).with_json(spec)
+        Self::new(Method::PUT, sandbox(id))
+            .fenced(fence)
+            .with_json(spec)
     }
 
     /// `GET /v1/sandboxes/{id}`
@@ -95,7 +109,11 @@ impl Call {
     /// `GET /v1/sandboxes/{id}?until=settled`
     #[must_use]
     pub fn settled(id: &SandboxId, wait: Duration) -> Self {
-        Self::get(format!("{}?until=settled&wait_ms={}", sandbox(id), wait.as_millis()))
+        Self::get(format!(
+            "{}?until=settled&wait_ms={}",
+            sandbox(id),
+            wait.as_millis()
+        ))
     }
 
     /// `DELETE /v1/sandboxes/{id}`
@@ -108,8 +126,15 @@ impl Call {
     ///
     /// # Errors
     /// `internal` if the request has no JSON form.
-    pub fn start_exec(fence: Fence, id: &SandboxId, exec: &ExecId, request: &ExecRequest) -> Result<Self, Denial> {
-        Self::new(Method::PUT, exec_path(id, exec)).fenced(fence).with_json(request)
+    pub fn start_exec(
+        fence: Fence,
+        id: &SandboxId,
+        exec: &ExecId,
+        request: &ExecRequest,
+    ) -> Result<Self, Denial> {
+        Self::new(Method::PUT, exec_path(id, exec))
+            .fenced(fence)
+            .with_json(request)
     }
 
     /// `GET …/execs/{exec}`
@@ -121,7 +146,10 @@ impl Call {
     /// `GET …/execs/{exec}/output`
     #[must_use]
     pub fn output(id: &SandboxId, exec: &ExecId, offset: u64, follow: bool) -> Self {
-        Self::get(format!("{}/output?offset={offset}&follow={follow}", exec_path(id, exec)))
+        Self::get(format!(
+            "{}/output?offset={offset}&follow={follow}",
+            exec_path(id, exec)
+        ))
     }
 
     /// `DELETE …/execs/{exec}`
@@ -133,23 +161,41 @@ impl Call {
     /// `GET …/list`
     #[must_use]
     pub fn list_files(id: &SandboxId, path: &GuestPath) -> Self {
-        Self::get(format!("{}/list?path={}", sandbox(id), query_value(path.as_str())))
+        Self::get(format!(
+            "{}/list?path={}",
+            sandbox(id),
+            query_value(path.as_str())
+        ))
     }
 
     /// `GET …/files`
     #[must_use]
     pub fn read_tar(id: &SandboxId, path: &GuestPath) -> Self {
-        Self::get(format!("{}/files?path={}", sandbox(id), query_value(path.as_str())))
+        Self::get(format!(
+            "{}/files?path={}",
+            sandbox(id),
+            query_value(path.as_str())
+        ))
     }
 
     /// `PUT …/files`
     #[must_use]
-    pub fn write_tar(fence: Fence, id: &SandboxId, area: Area, path: &GuestPath, tar: ByteStream) -> Self {
+    pub fn write_tar(
+        fence: Fence,
+        id: &SandboxId,
+        area: Area,
+        path: &GuestPath,
+        tar: ByteStream,
+    ) -> Self {
         let area = match area {
             Area::Workspace => "workspace",
             Area::Uploads => "uploads",
         };
-        let path = format!("{}/files?path={}&area={area}", sandbox(id), query_value(path.as_str()));
+        let path = format!(
+            "{}/files?path={}&area={area}",
+            sandbox(id),
+            query_value(path.as_str())
+        );
         let mut call = Self::new(Method::PUT, path).fenced(fence);
         call.body = Body::Stream(tar);
         call
@@ -203,7 +249,10 @@ mod tests {
     fn a_path_in_the_workspace_cannot_add_a_query_field() {
         let path: GuestPath = "a&area=uploads#x?y=%2e%2e/ü b".parse().unwrap();
         let call = Call::read_tar(&id(), &path);
-        assert_eq!(call.path, "/v1/sandboxes/s0123456789abcdef/files?path=a%26area%3Duploads%23x%3Fy%3D%252e%252e/%C3%BC%20b");
+        assert_eq!(
+            call.path,
+            "/v1/sandboxes/s0123456789abcdef/files?path=a%26area%3Duploads%23x%3Fy%3D%252e%252e/%C3%BC%20b"
+        );
     }
 
     proptest! {

@@ -57,7 +57,10 @@ impl Remains {
     }
 
     fn ended(&self, status: u32) {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner).status = Some(status);
+        self.shared
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .status = Some(status);
     }
 
     /// Resolves when the channel is closed and nothing more will become known.
@@ -68,7 +71,10 @@ impl Remains {
     /// The program's exit status, if it was told.
     #[must_use]
     pub fn status(&self) -> Option<u32> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner).status
+        self.shared
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .status
     }
 
     /// The end of its standard error as one line of printable text, empty if it said nothing.
@@ -76,7 +82,10 @@ impl Remains {
     pub fn said(&self) -> String {
         let tail = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let text = String::from_utf8_lossy(&tail.stderr);
-        let printable: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let printable: String = text
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect();
         printable.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 }
@@ -100,11 +109,10 @@ impl RemoteProgram {
             let _closed = kept.closed.clone().drop_guard();
             while let Some(message) = incoming.wait().await {
                 match message {
-                    ChannelMsg::Data { data } => {
-                        if pump.write_all(&data).await.is_err() {
-                            break;
-                        }
-                    }
+                    ChannelMsg::Data { data } => match pump.write_all(&data).await {
+                        Ok(()) => {}
+                        Err(_) => break,
+                    },
                     ChannelMsg::ExtendedData { data, .. } => kept.keep(&data),
                     ChannelMsg::ExitStatus { exit_status } => kept.ended(exit_status),
                     ChannelMsg::Failure => kept.keep(b"the host refused to run the command"),
@@ -114,7 +122,11 @@ impl RemoteProgram {
                 }
             }
         });
-        Self { output, input: Box::pin(outgoing.make_writer()), remains }
+        Self {
+            output,
+            input: Box::pin(outgoing.make_writer()),
+            remains,
+        }
     }
 
     /// What will be known of its end.
@@ -125,13 +137,21 @@ impl RemoteProgram {
 }
 
 impl AsyncRead for RemoteProgram {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
         Pin::new(&mut self.output).poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for RemoteProgram {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
         self.input.as_mut().poll_write(cx, buf)
     }
 
@@ -156,7 +176,11 @@ mod tests {
         }
         remains.keep(b"\x1b[31mthe reason\x07\n");
         assert!(remains.said().len() <= STDERR_KEPT);
-        assert!(remains.said().ends_with("[31mthe reason"), "{}", remains.said());
+        assert!(
+            remains.said().ends_with("[31mthe reason"),
+            "{}",
+            remains.said()
+        );
         assert!(!remains.said().contains('\x1b'));
     }
 

@@ -50,7 +50,9 @@ impl HostClient {
     ///
     /// # Errors
     /// `host_unreachable` if the stream breaks at once.
-    pub async fn over<S>(stream: S) -> Result<(Self, impl Future<Output = String> + Send + 'static), Denial>
+    pub async fn over<S>(
+        stream: S,
+    ) -> Result<(Self, impl Future<Output = String> + Send + 'static), Denial>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -63,7 +65,12 @@ impl HostClient {
             .keep_alive_timeout(Duration::from_secs(20))
             .handshake(TokioIo::new(stream))
             .await
-            .map_err(|error| Denial::new(DenialCode::HostUnreachable, format!("HTTP/2 did not start: {error}")))?;
+            .map_err(|error| {
+                Denial::new(
+                    DenialCode::HostUnreachable,
+                    format!("HTTP/2 did not start: {error}"),
+                )
+            })?;
         let driver = async move {
             match connection.await {
                 Ok(()) => "the host closed the connection".to_owned(),
@@ -102,12 +109,18 @@ impl HostClient {
             return Ok(response);
         }
         let status = response.status();
-        let denial = match Limited::new(response.into_body(), MAX_DENIAL).collect().await {
+        let denial = match Limited::new(response.into_body(), MAX_DENIAL)
+            .collect()
+            .await
+        {
             Ok(body) => serde_json::from_slice::<Denial>(&body.to_bytes()).ok(),
             Err(_) => None,
         };
         Err(CallError::Denied(denial.unwrap_or_else(|| {
-            Denial::new(DenialCode::HostRefused, format!("the host answered {status} without a reason that can be read"))
+            Denial::new(
+                DenialCode::HostRefused,
+                format!("the host answered {status} without a reason that can be read"),
+            )
         })))
     }
 }
@@ -117,26 +130,42 @@ pub(crate) async fn whole<B>(body: B) -> Result<Bytes, Denial>
 where
     B: hyper::body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
 {
-    let body = Limited::new(body, MAX_ANSWER).collect().await.map_err(|error| {
-        if error.is::<http_body_util::LengthLimitError>() {
-            Denial::new(DenialCode::Internal, format!("the host's answer is longer than {MAX_ANSWER} bytes"))
-        } else {
-            Denial::new(DenialCode::HostUnreachable, format!("the connection broke within the answer: {error}"))
-        }
-    })?;
+    let body = Limited::new(body, MAX_ANSWER)
+        .collect()
+        .await
+        .map_err(|error| {
+            if error.is::<http_body_util::LengthLimitError>() {
+                Denial::new(
+                    DenialCode::Internal,
+                    format!("the host's answer is longer than {MAX_ANSWER} bytes"),
+                )
+            } else {
+                Denial::new(
+                    DenialCode::HostUnreachable,
+                    format!("the connection broke within the answer: {error}"),
+                )
+            }
+        })?;
     Ok(body.to_bytes())
 }
 
 /// An answer's body as a value.
 pub(crate) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Denial> {
-    serde_json::from_slice(body)
-        .map_err(|error| Denial::new(DenialCode::Internal, format!("the host's answer is not of the agreed form: {error}")))
+    serde_json::from_slice(body).map_err(|error| {
+        Denial::new(
+            DenialCode::Internal,
+            format!("the host's answer is not of the agreed form: {error}"),
+        )
+    })
 }
 
 /// An answer's body as it arrives.
 pub(crate) fn stream(body: Incoming) -> ByteStream {
     Box::pin(BodyDataStream::new(body).map_err(|error| {
-        Denial::new(DenialCode::HostUnreachable, format!("the connection broke within the answer: {}", chain(&error)))
+        Denial::new(
+            DenialCode::HostUnreachable,
+            format!("the connection broke within the answer: {}", chain(&error)),
+        )
     }))
 }
 
@@ -152,27 +181,40 @@ fn request(call: Call, own_failure: &OwnFailure) -> Result<Request<RequestBody>,
         request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
     let body = match call.body {
-        Body::Bytes(bytes) => Full::new(bytes).map_err(|never| match never {}).boxed_unsync(),
+        Body::Bytes(bytes) => Full::new(bytes)
+            .map_err(|never| match never {})
+            .boxed_unsync(),
         Body::Stream(stream) => {
             let own_failure = own_failure.clone();
             let stream = stream.inspect_err(move |denial| own_failure.put(denial));
             StreamBody::new(stream.map_ok(Frame::data)).boxed_unsync()
         }
     };
-    request
-        .body(body)
-        .map_err(|error| Denial::new(DenialCode::Internal, format!("a request could not be formed: {error}")))
+    request.body(body).map_err(|error| {
+        Denial::new(
+            DenialCode::Internal,
+            format!("a request could not be formed: {error}"),
+        )
+    })
 }
 
 fn check_protocol<B>(response: &Response<B>) -> Result<(), Denial> {
-    let theirs = response.headers().get(PROTOCOL_HEADER).and_then(|value| value.to_str().ok());
+    let theirs = response
+        .headers()
+        .get(PROTOCOL_HEADER)
+        .and_then(|value| value.to_str().ok());
     match theirs.and_then(|text| text.parse::<u32>().ok()) {
         Some(PROTOCOL) => Ok(()),
         Some(other) => Err(Denial::new(
             DenialCode::HostVersion,
-            format!("the host speaks generation {other} of the host API, this controller {PROTOCOL}: update the older one"),
+            format!(
+                "the host speaks generation {other} of the host API, this controller {PROTOCOL}: update the older one"
+            ),
         )),
-        None => Err(Denial::new(DenialCode::HostVersion, "the host's answer does not name its generation of the host API")),
+        None => Err(Denial::new(
+            DenialCode::HostVersion,
+            "the host's answer does not name its generation of the host API",
+        )),
     }
 }
 

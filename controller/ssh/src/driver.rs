@@ -81,7 +81,9 @@ impl Driver {
                 Ok(live) => {
                     let since = Instant::now();
                     self.up(&live.client);
-                    let Some(reason) = self.attend(live, &stop).await else { return };
+                    let Some(reason) = self.attend(live, &stop).await else {
+                        return;
+                    };
                     self.down(reason, false);
                     if since.elapsed() >= GOOD_AFTER {
                         pause = Pause::new(&self.settings);
@@ -109,12 +111,22 @@ impl Driver {
             Err(CallError::Denied(denial)) => return Err(denial),
             Err(CallError::Broken(why)) => return Err(ended(&remains, &why).await),
         }
-        Ok(Live { transport, client, session, remains })
+        Ok(Live {
+            transport,
+            client,
+            session,
+            remains,
+        })
     }
 
     /// Serves the uplink and waits for the end of the connection; None when told to stop.
     async fn attend(&self, live: Live, stop: &CancellationToken) -> Option<Denial> {
-        let Live { transport, client: _, session, remains } = live;
+        let Live {
+            transport,
+            client: _,
+            session,
+            remains,
+        } = live;
         let reason = tokio::select! {
             () = stop.cancelled() => None,
             why = session => Some(ended(&remains, &why.unwrap_or_else(|error| error.to_string())).await),
@@ -141,7 +153,9 @@ impl Driver {
                     }
                 }
                 Err(denial) if transport.is_closed() => return denial,
-                Err(denial) => tracing::warn!(host = %self.name, reason = %denial, "the uplink could not be started"),
+                Err(denial) => {
+                    tracing::warn!(host = %self.name, reason = %denial, "the uplink could not be started")
+                }
             }
             pause.wait(&never).await;
         }
@@ -162,7 +176,10 @@ impl Driver {
                 LinkState::Connecting | LinkState::Up => Timestamp::now(),
             };
             tracing::warn!(host = %self.name, %reason, "the host is not connected");
-            *state = LinkState::Down { since, reason: reason.clone() };
+            *state = LinkState::Down {
+                since,
+                reason: reason.clone(),
+            };
             true
         });
         self.publish(Connection::Down { reason, attempted });
@@ -196,15 +213,22 @@ async fn ended(remains: &Remains, why: &str) -> Denial {
     match (remains.status(), remains.said()) {
         (Some(status), said) if said.is_empty() => Denial::new(
             DenialCode::HostRefused,
-            format!("the host's program ended with status {status}: check the forced command in its authorized_keys"),
+            format!(
+                "the host's program ended with status {status}: check the forced command in its authorized_keys"
+            ),
         ),
-        (Some(status), said) => {
-            Denial::new(DenialCode::HostRefused, format!("the host's program ended with status {status}: {said}"))
-        }
-        (None, said) if said.is_empty() => {
-            Denial::new(DenialCode::HostUnreachable, format!("the connection to the host broke: {why}"))
-        }
-        (None, said) => Denial::new(DenialCode::HostUnreachable, format!("the connection to the host broke: {said}")),
+        (Some(status), said) => Denial::new(
+            DenialCode::HostRefused,
+            format!("the host's program ended with status {status}: {said}"),
+        ),
+        (None, said) if said.is_empty() => Denial::new(
+            DenialCode::HostUnreachable,
+            format!("the connection to the host broke: {why}"),
+        ),
+        (None, said) => Denial::new(
+            DenialCode::HostUnreachable,
+            format!("the connection to the host broke: {said}"),
+        ),
     }
 }
 
@@ -218,7 +242,11 @@ struct Pause {
 
 impl Pause {
     fn new(settings: &SshSettings) -> Self {
-        Self { next: settings.first_pause, shortest: settings.first_pause / 2, longest: settings.longest_pause }
+        Self {
+            next: settings.first_pause,
+            shortest: settings.first_pause / 2,
+            longest: settings.longest_pause,
+        }
     }
 
     async fn wait(&mut self, wake: &Notify) {
@@ -245,13 +273,18 @@ mod tests {
         for _ in 0..12 {
             let start = Instant::now();
             pause.wait(&wake).await;
-            assert!(start.elapsed() >= whole / 2 && start.elapsed() <= whole + Duration::from_millis(2));
+            assert!(
+                start.elapsed() >= whole / 2 && start.elapsed() <= whole + Duration::from_millis(2)
+            );
             whole = (whole * 2).min(settings.longest_pause);
         }
         assert_eq!(whole, settings.longest_pause);
         wake.notify_one();
         let start = Instant::now();
         pause.wait(&wake).await;
-        assert!(start.elapsed() >= settings.first_pause / 2 && start.elapsed() < settings.longest_pause / 2);
+        assert!(
+            start.elapsed() >= settings.first_pause / 2
+                && start.elapsed() < settings.longest_pause / 2
+        );
     }
 }

@@ -66,7 +66,10 @@ impl ClientKey {
     /// key. No part of its content appears in the message.
     pub fn load(path: &Path) -> Result<Self, Denial> {
         let refuse = |why: String| {
-            Denial::new(DenialCode::HostRefused, format!("the SSH key {} cannot be used: {why}", path.display()))
+            Denial::new(
+                DenialCode::HostRefused,
+                format!("the SSH key {} cannot be used: {why}", path.display()),
+            )
         };
         let file = std::fs::File::open(path).map_err(|error| refuse(error.to_string()))?;
         // The open file is examined, not the path: what is read below is what was checked.
@@ -76,20 +79,26 @@ impl ClientKey {
         }
         let mode = metadata.permissions().mode() & 0o7777;
         if mode & 0o077 != 0 {
-            return Err(refuse(format!("its mode is {mode:04o}; others must not read it: chmod 600 it")));
+            return Err(refuse(format!(
+                "its mode is {mode:04o}; others must not read it: chmod 600 it"
+            )));
         }
         if metadata.len() > 16 * 1024 {
             return Err(refuse("it is too large to be an ed25519 key".to_owned()));
         }
         let owner = metadata.uid();
-        let text = std::io::read_to_string(file).map_err(|error| refuse(format!("{error} (owner uid {owner})")))?;
+        let text = std::io::read_to_string(file)
+            .map_err(|error| refuse(format!("{error} (owner uid {owner})")))?;
         let key = PrivateKey::from_openssh(&text)
             .map_err(|_| refuse("it is not a private key in OpenSSH's format".to_owned()))?;
         if key.is_encrypted() {
             return Err(refuse("it is encrypted with a passphrase".to_owned()));
         }
         if key.algorithm() != Algorithm::Ed25519 {
-            return Err(refuse(format!("it is a {} key; ed25519 is required", key.algorithm())));
+            return Err(refuse(format!(
+                "it is a {} key; ed25519 is required",
+                key.algorithm()
+            )));
         }
         Ok(Self(Arc::new(key)))
     }
@@ -101,7 +110,9 @@ impl ClientKey {
 
 impl fmt::Debug for ClientKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ClientKey").field(&self.0.fingerprint(HashAlg::Sha256).to_string()).finish()
+        f.debug_tuple("ClientKey")
+            .field(&self.0.fingerprint(HashAlg::Sha256).to_string())
+            .finish()
     }
 }
 
@@ -112,8 +123,11 @@ mod tests {
 
     fn keygen(dir: &Path, kind: &str, passphrase: &str) -> std::path::PathBuf {
         let path = dir.join(kind);
-        let done =
-            Command::new("ssh-keygen").args(["-q", "-t", kind, "-N", passphrase, "-f"]).arg(&path).status().unwrap();
+        let done = Command::new("ssh-keygen")
+            .args(["-q", "-t", kind, "-N", passphrase, "-f"])
+            .arg(&path)
+            .status()
+            .unwrap();
         assert!(done.success());
         path
     }
@@ -125,7 +139,11 @@ mod tests {
         assert!(ClientKey::load(&path).is_ok());
         for mode in [0o640, 0o604, 0o660, 0o644, 0o610] {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-            assert_eq!(ClientKey::load(&path).unwrap_err().code, DenialCode::HostRefused, "{mode:o}");
+            assert_eq!(
+                ClientKey::load(&path).unwrap_err().code,
+                DenialCode::HostRefused,
+                "{mode:o}"
+            );
         }
     }
 
@@ -138,7 +156,12 @@ mod tests {
         let garbage = dir.path().join("garbage");
         std::fs::write(&garbage, "PLANTED-SECRET").unwrap();
         std::fs::set_permissions(&garbage, std::fs::Permissions::from_mode(0o600)).unwrap();
-        assert!(!ClientKey::load(&garbage).unwrap_err().message.contains("PLANTED"));
+        assert!(
+            !ClientKey::load(&garbage)
+                .unwrap_err()
+                .message
+                .contains("PLANTED")
+        );
     }
 
     #[test]
@@ -147,8 +170,21 @@ mod tests {
         let key = ClientKey::load(&keygen(dir.path(), "ed25519", "")).unwrap();
         let pin = HostKeyPin::of(key.private().public_key());
         assert_eq!(pin.to_string().parse::<HostKeyPin>().unwrap(), pin);
-        for text in ["", "*", "any", "SHA256:", "SHA256:abc", "MD5:aa:bb", "SHA512:abc", " SHA256:x"] {
-            assert_eq!(text.parse::<HostKeyPin>().unwrap_err().code, DenialCode::HostKeyMismatch, "{text:?}");
+        for text in [
+            "",
+            "*",
+            "any",
+            "SHA256:",
+            "SHA256:abc",
+            "MD5:aa:bb",
+            "SHA512:abc",
+            " SHA256:x",
+        ] {
+            assert_eq!(
+                text.parse::<HostKeyPin>().unwrap_err().code,
+                DenialCode::HostKeyMismatch,
+                "{text:?}"
+            );
         }
     }
 }

@@ -58,7 +58,11 @@ impl SshLinks {
     /// Links that authenticate with this key and answer uplinks with these routes.
     #[must_use]
     pub fn new(key: ClientKey, routes: UplinkService, settings: SshSettings) -> Self {
-        Self { key, routes, settings }
+        Self {
+            key,
+            routes,
+            settings,
+        }
     }
 }
 
@@ -73,7 +77,12 @@ impl HostLinks for SshLinks {
             Ok(pin) => {
                 let driver = Driver {
                     name: name.clone(),
-                    target: Target { user: address.user.clone(), host: address.host.clone(), port: address.port, pin },
+                    target: Target {
+                        user: address.user.clone(),
+                        host: address.host.clone(),
+                        port: address.port,
+                        pin,
+                    },
                     key: self.key.clone(),
                     settings: self.settings.clone(),
                     uplink: Uplink::new(name.clone(), self.routes.clone()),
@@ -86,10 +95,16 @@ impl HostLinks for SshLinks {
             Err(reason) => {
                 // Without a pin nothing is ever dialled: both senders end here, and every call
                 // gets this reason.
-                states.send_replace(LinkState::Down { since: Timestamp::now(), reason: reason.clone() });
+                states.send_replace(LinkState::Down {
+                    since: Timestamp::now(),
+                    reason: reason.clone(),
+                });
                 snapshots.send_replace(Snapshot {
                     generation: 1,
-                    connection: Connection::Down { reason, attempted: true },
+                    connection: Connection::Down {
+                        reason,
+                        attempted: true,
+                    },
                 });
             }
         }
@@ -139,15 +154,22 @@ impl Link {
                     }
                 };
                 if snapshot.changed().await.is_err() {
-                    return Err(last_reason
-                        .unwrap_or_else(|| Denial::new(DenialCode::Stopping, "the link to this host is being closed")));
+                    return Err(last_reason.unwrap_or_else(|| {
+                        Denial::new(
+                            DenialCode::Stopping,
+                            "the link to this host is being closed",
+                        )
+                    }));
                 }
             }
         });
         found.await.unwrap_or_else(|_| {
             Err(Denial::new(
                 DenialCode::HostUnreachable,
-                format!("no connection to the host within {:.1} s", self.call_deadline.as_secs_f64()),
+                format!(
+                    "no connection to the host within {:.1} s",
+                    self.call_deadline.as_secs_f64()
+                ),
             ))
         })
     }
@@ -161,7 +183,11 @@ impl Exchange for Link {
 
     async fn exchange(&self, call: Call) -> Result<Answer, Denial> {
         let Ok(permit) = Arc::clone(&self.in_flight).try_acquire_owned() else {
-            return Err(Denial::new(DenialCode::HostBusy, "too many calls to this host are in flight").retry_after(1));
+            return Err(Denial::new(
+                DenialCode::HostBusy,
+                "too many calls to this host are in flight",
+            )
+            .retry_after(1));
         };
         let again = call.again();
         let (generation, client) = self.client(None).await?;
@@ -173,15 +199,19 @@ impl Exchange for Link {
         // Every call of the host API has the same effect once or twice, so one that was cut off is
         // made again over the next connection, once.
         let Some(call) = again else {
-            return Err(Denial::new(DenialCode::HostUnreachable, format!("the connection broke: {broken}")));
+            return Err(Denial::new(
+                DenialCode::HostUnreachable,
+                format!("the connection broke: {broken}"),
+            ));
         };
         let (_, client) = self.client(Some(generation)).await?;
         match client.call(call).await {
             Ok(response) => Ok(Answer::new(response, Some(permit))),
             Err(CallError::Denied(denial)) => Err(denial),
-            Err(CallError::Broken(why)) => {
-                Err(Denial::new(DenialCode::HostUnreachable, format!("the connection broke twice: {why}")))
-            }
+            Err(CallError::Broken(why)) => Err(Denial::new(
+                DenialCode::HostUnreachable,
+                format!("the connection broke twice: {why}"),
+            )),
         }
     }
 }

@@ -21,8 +21,14 @@ pub struct Answer {
 }
 
 impl Answer {
-    pub(crate) fn new(response: Response<Incoming>, in_flight: Option<OwnedSemaphorePermit>) -> Self {
-        Self { response, in_flight }
+    pub(crate) fn new(
+        response: Response<Incoming>,
+        in_flight: Option<OwnedSemaphorePermit>,
+    ) -> Self {
+        Self {
+            response,
+            in_flight,
+        }
     }
 
     async fn json<T: DeserializeOwned>(self) -> Result<T, Denial> {
@@ -39,7 +45,10 @@ impl Answer {
     }
 
     fn stream(self) -> ByteStream {
-        Box::pin(Held { stream: stream(self.response.into_body()), _in_flight: self.in_flight })
+        Box::pin(Held {
+            stream: stream(self.response.into_body()),
+            _in_flight: self.in_flight,
+        })
     }
 }
 
@@ -87,8 +96,17 @@ impl<E: Exchange> HostLink for Over<E> {
         self.0.exchange(Call::sandboxes()).await?.json().await
     }
 
-    async fn create(&self, fence: Fence, id: &SandboxId, spec: &SandboxSpec) -> Result<Sandbox, Denial> {
-        self.0.exchange(Call::create(fence, id, spec)?).await?.json().await
+    async fn create(
+        &self,
+        fence: Fence,
+        id: &SandboxId,
+        spec: &SandboxSpec,
+    ) -> Result<Sandbox, Denial> {
+        self.0
+            .exchange(Call::create(fence, id, spec)?)
+            .await?
+            .json()
+            .await
     }
 
     async fn inspect(&self, id: &SandboxId) -> Result<Sandbox, Denial> {
@@ -114,23 +132,45 @@ impl<E: Exchange> HostLink for Over<E> {
         exec: &ExecId,
         request: &ExecRequest,
     ) -> Result<Exec, Denial> {
-        self.0.exchange(Call::start_exec(fence, id, exec, request)?).await?.json().await
+        self.0
+            .exchange(Call::start_exec(fence, id, exec, request)?)
+            .await?
+            .json()
+            .await
     }
 
     async fn exec(&self, id: &SandboxId, exec: &ExecId) -> Result<Exec, Denial> {
         self.0.exchange(Call::exec(id, exec)).await?.json().await
     }
 
-    async fn output(&self, id: &SandboxId, exec: &ExecId, offset: u64, follow: bool) -> Result<ByteStream, Denial> {
-        Ok(self.0.exchange(Call::output(id, exec, offset, follow)).await?.stream())
+    async fn output(
+        &self,
+        id: &SandboxId,
+        exec: &ExecId,
+        offset: u64,
+        follow: bool,
+    ) -> Result<ByteStream, Denial> {
+        Ok(self
+            .0
+            .exchange(Call::output(id, exec, offset, follow))
+            .await?
+            .stream())
     }
 
     async fn cancel_exec(&self, fence: Fence, id: &SandboxId, exec: &ExecId) -> Result<(), Denial> {
-        self.0.exchange(Call::cancel_exec(fence, id, exec)).await?.done().await
+        self.0
+            .exchange(Call::cancel_exec(fence, id, exec))
+            .await?
+            .done()
+            .await
     }
 
     async fn list_files(&self, id: &SandboxId, path: &GuestPath) -> Result<Listing, Denial> {
-        self.0.exchange(Call::list_files(id, path)).await?.json().await
+        self.0
+            .exchange(Call::list_files(id, path))
+            .await?
+            .json()
+            .await
     }
 
     async fn read_tar(&self, id: &SandboxId, path: &GuestPath) -> Result<ByteStream, Denial> {
@@ -145,7 +185,11 @@ impl<E: Exchange> HostLink for Over<E> {
         path: &GuestPath,
         tar: ByteStream,
     ) -> Result<(), Denial> {
-        self.0.exchange(Call::write_tar(fence, id, area, path, tar)).await?.done().await
+        self.0
+            .exchange(Call::write_tar(fence, id, area, path, tar))
+            .await?
+            .done()
+            .await
     }
 
     async fn console(&self, id: &SandboxId) -> Result<String, Denial> {
@@ -169,9 +213,10 @@ impl Exchange for HostClient {
         match self.call(call).await {
             Ok(response) => Ok(Answer::new(response, None)),
             Err(CallError::Denied(denial)) => Err(denial),
-            Err(CallError::Broken(why)) => {
-                Err(Denial::new(DenialCode::HostUnreachable, format!("the connection to the host broke: {why}")))
-            }
+            Err(CallError::Broken(why)) => Err(Denial::new(
+                DenialCode::HostUnreachable,
+                format!("the connection to the host broke: {why}"),
+            )),
         }
     }
 }

@@ -39,7 +39,10 @@ struct Verifier {
 impl client::Handler for Verifier {
     type Error = HandlerError;
 
-    async fn check_server_key(&mut self, presented: &PublicKeyOrCertificate) -> Result<bool, Self::Error> {
+    async fn check_server_key(
+        &mut self,
+        presented: &PublicKeyOrCertificate,
+    ) -> Result<bool, Self::Error> {
         let admitted = self.pin.admits(presented);
         if !admitted {
             self.foreign_key.store(true, Ordering::Relaxed);
@@ -90,23 +93,37 @@ impl Transport {
     ///
     /// # Errors
     /// `host_key_mismatch`, `host_refused` or `host_unreachable`. The caller bounds it in time.
-    pub async fn dial(target: &Target, key: &ClientKey, keepalive: Duration) -> Result<Self, Denial> {
+    pub async fn dial(
+        target: &Target,
+        key: &ClientKey,
+        keepalive: Duration,
+    ) -> Result<Self, Denial> {
         let unreachable = |why: &dyn std::fmt::Display| {
-            Denial::new(DenialCode::HostUnreachable, format!("{}:{} cannot be reached: {why}", target.host, target.port))
+            Denial::new(
+                DenialCode::HostUnreachable,
+                format!("{}:{} cannot be reached: {why}", target.host, target.port),
+            )
         };
-        let socket = TcpStream::connect((target.host.as_str(), target.port)).await.map_err(|error| unreachable(&error))?;
+        let socket = TcpStream::connect((target.host.as_str(), target.port))
+            .await
+            .map_err(|error| unreachable(&error))?;
         if let Err(error) = socket.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY could not be set");
         }
         let config = client::Config {
-            client_id: russh::SshId::Standard(concat!("SSH-2.0-lazaret_", env!("CARGO_PKG_VERSION")).into()),
+            client_id: russh::SshId::Standard(
+                concat!("SSH-2.0-lazaret_", env!("CARGO_PKG_VERSION")).into(),
+            ),
             keepalive_interval: Some(keepalive),
             keepalive_max: 3,
             nodelay: true,
             ..client::Config::default()
         };
         let foreign_key = Arc::new(AtomicBool::new(false));
-        let verifier = Verifier { pin: target.pin, foreign_key: Arc::clone(&foreign_key) };
+        let verifier = Verifier {
+            pin: target.pin,
+            foreign_key: Arc::clone(&foreign_key),
+        };
         let mut handle = match client::connect_stream(Arc::new(config), socket, verifier).await {
             Ok(handle) => handle,
             Err(_) if foreign_key.load(Ordering::Relaxed) => {
@@ -122,8 +139,10 @@ impl Transport {
             Err(error) => return Err(unreachable(&error)),
         };
         let key = PrivateKeyWithHashAlg::new(key.private(), None);
-        let accepted =
-            handle.authenticate_publickey(target.user.clone(), key).await.map_err(|error| unreachable(&error))?;
+        let accepted = handle
+            .authenticate_publickey(target.user.clone(), key)
+            .await
+            .map_err(|error| unreachable(&error))?;
         if !accepted.success() {
             return Err(Denial::new(
                 DenialCode::HostRefused,
@@ -141,13 +160,23 @@ impl Transport {
     /// # Errors
     /// `host_unreachable` if the connection broke, `host_refused` if the host would not run it.
     pub async fn start(&self, remote: Remote) -> Result<RemoteProgram, Denial> {
-        let broke = |error: russh::Error| Denial::new(DenialCode::HostUnreachable, format!("the connection broke: {error}"));
-        let channel = self.handle.channel_open_session().await.map_err(|error| match error {
-            russh::Error::ChannelOpenFailure(_) => {
-                Denial::new(DenialCode::HostRefused, "the host opened no channel: check MaxSessions of its sshd")
-            }
-            other => broke(other),
-        })?;
+        let broke = |error: russh::Error| {
+            Denial::new(
+                DenialCode::HostUnreachable,
+                format!("the connection broke: {error}"),
+            )
+        };
+        let channel = self
+            .handle
+            .channel_open_session()
+            .await
+            .map_err(|error| match error {
+                russh::Error::ChannelOpenFailure(_) => Denial::new(
+                    DenialCode::HostRefused,
+                    "the host opened no channel: check MaxSessions of its sshd",
+                ),
+                other => broke(other),
+            })?;
         channel.exec(false, remote.command()).await.map_err(broke)?;
         Ok(RemoteProgram::over(channel))
     }
@@ -160,7 +189,11 @@ impl Transport {
 
     /// Says goodbye; the connection ends also without it.
     pub async fn close(&self) {
-        if let Err(error) = self.handle.disconnect(russh::Disconnect::ByApplication, "", "en").await {
+        if let Err(error) = self
+            .handle
+            .disconnect(russh::Disconnect::ByApplication, "", "en")
+            .await
+        {
             tracing::debug!(%error, "the connection was gone before it was closed");
         }
     }

@@ -45,7 +45,11 @@ impl Uplink {
     /// A server for that host, passing on to these routes.
     #[must_use]
     pub fn new(host: HostName, routes: UplinkService) -> Self {
-        Self { host, routes, in_flight: Arc::new(Semaphore::new(MAX_IN_FLIGHT)) }
+        Self {
+            host,
+            routes,
+            in_flight: Arc::new(Semaphore::new(MAX_IN_FLIGHT)),
+        }
     }
 
     /// Serves one connection until it ends, and says why it did.
@@ -80,11 +84,16 @@ impl Uplink {
             Ok(response) => response,
             Err((status, denial)) => problem(status, &denial),
         };
-        response.headers_mut().insert(PROTOCOL_HEADER, HeaderValue::from(PROTOCOL));
+        response
+            .headers_mut()
+            .insert(PROTOCOL_HEADER, HeaderValue::from(PROTOCOL));
         response
     }
 
-    async fn route(&self, mut request: Request<Incoming>) -> Result<Response<UplinkBody>, (StatusCode, Denial)> {
+    async fn route(
+        &self,
+        mut request: Request<Incoming>,
+    ) -> Result<Response<UplinkBody>, (StatusCode, Denial)> {
         if request.method() == Method::GET && request.uri().path() == "/v1/ping" {
             let mut response = Response::new(empty());
             *response.status_mut() = StatusCode::NO_CONTENT;
@@ -92,7 +101,11 @@ impl Uplink {
         }
         let sandbox = sandbox_of(&request).map_err(|denial| (StatusCode::BAD_REQUEST, denial))?;
         let Ok(permit) = Arc::clone(&self.in_flight).try_acquire_owned() else {
-            let busy = Denial::new(DenialCode::HostBusy, "too many requests of this host are in flight").retry_after(1);
+            let busy = Denial::new(
+                DenialCode::HostBusy,
+                "too many requests of this host are in flight",
+            )
+            .retry_after(1);
             return Err((StatusCode::SERVICE_UNAVAILABLE, busy));
         };
         request.headers_mut().remove(SANDBOX_HEADER);
@@ -116,20 +129,36 @@ fn sandbox_of<B>(request: &Request<B>) -> Result<SandboxId, Denial> {
     let mut values = request.headers().get_all(SANDBOX_HEADER).iter();
     match (values.next(), values.next()) {
         (Some(value), None) => value.to_str().unwrap_or_default().parse(),
-        _ => Err(Denial::new(DenialCode::InvalidId, "a request names the one sandbox it comes from")),
+        _ => Err(Denial::new(
+            DenialCode::InvalidId,
+            "a request names the one sandbox it comes from",
+        )),
     }
 }
 
 fn empty() -> UplinkBody {
-    Full::new(Bytes::new()).map_err(|never| match never {}).boxed_unsync()
+    Full::new(Bytes::new())
+        .map_err(|never| match never {})
+        .boxed_unsync()
 }
 
 /// A refusal as `application/problem+json`.
 fn problem(status: StatusCode, denial: &Denial) -> Response<UplinkBody> {
-    let problem = Problem::of(denial, status.as_u16(), status.canonical_reason().unwrap_or_default());
+    let problem = Problem::of(
+        denial,
+        status.as_u16(),
+        status.canonical_reason().unwrap_or_default(),
+    );
     let body = serde_json::to_vec(&problem).unwrap_or_default();
-    let mut response = Response::new(Full::new(body.into()).map_err(|never| match never {}).boxed_unsync());
+    let mut response = Response::new(
+        Full::new(body.into())
+            .map_err(|never| match never {})
+            .boxed_unsync(),
+    );
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    response.headers_mut().insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("application/problem+json"),
+    );
     response
 }

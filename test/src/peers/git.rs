@@ -31,7 +31,10 @@ impl GitServer {
     pub async fn start() -> anyhow::Result<Self> {
         let root = Arc::new(tempfile::Builder::new().prefix("lazaret-git-").tempdir()?);
         let router = Router::new().fallback(bridge).with_state(Arc::clone(&root));
-        Ok(Self { root, served: Served::start(router).await? })
+        Ok(Self {
+            root,
+            served: Served::start(router).await?,
+        })
     }
 
     /// The base URL of its repositories, ending in a slash.
@@ -55,9 +58,16 @@ impl GitServer {
         let bare = self.root.path().join(format!("{repo}.git"));
         if !bare.exists() {
             tokio::fs::create_dir_all(&bare).await?;
-            tool("git", ["init", "--quiet", "--bare", "--initial-branch=main", "."], &bare).await?;
+            tool(
+                "git",
+                ["init", "--quiet", "--bare", "--initial-branch=main", "."],
+                &bare,
+            )
+            .await?;
         }
-        let work = tempfile::Builder::new().prefix("lazaret-git-work-").tempdir()?;
+        let work = tempfile::Builder::new()
+            .prefix("lazaret-git-work-")
+            .tempdir()?;
         let path = bare.to_str().context("the path is text")?;
         tool("git", ["clone", "--quiet", path, "."], work.path()).await?;
         for (name, content) in files {
@@ -66,8 +76,24 @@ impl GitServer {
             tokio::fs::write(file, content).await?;
         }
         tool("git", ["add", "--all"], work.path()).await?;
-        tool("git", ["commit", "--quiet", "--allow-empty", "--message", "A commit"], work.path()).await?;
-        tool("git", ["push", "--quiet", "origin", "HEAD:main"], work.path()).await?;
+        tool(
+            "git",
+            [
+                "commit",
+                "--quiet",
+                "--allow-empty",
+                "--message",
+                "A commit",
+            ],
+            work.path(),
+        )
+        .await?;
+        tool(
+            "git",
+            ["push", "--quiet", "origin", "HEAD:main"],
+            work.path(),
+        )
+        .await?;
         tool("git", ["rev-parse", "HEAD"], work.path()).await
     }
 }
@@ -82,7 +108,13 @@ async fn bridge(State(root): State<Arc<TempDir>>, request: Request) -> Response 
 async fn run(root: &Path, request: Request) -> anyhow::Result<Response> {
     let (head, body) = request.into_parts();
     let body = axum::body::to_bytes(body, MAX_REQUEST).await?;
-    let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    let header = |name: &str| {
+        head.headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+            .to_owned()
+    };
     let mut child = tokio::process::Command::new("git")
         .arg("http-backend")
         .env_clear()
@@ -114,16 +146,23 @@ async fn run(root: &Path, request: Request) -> anyhow::Result<Response> {
     let mut response = Response::new(Body::empty());
     loop {
         let mut line = String::new();
-        anyhow::ensure!(output.read_line(&mut line).await? > 0, "git http-backend ended within its headers");
+        anyhow::ensure!(
+            output.read_line(&mut line).await? > 0,
+            "git http-backend ended within its headers"
+        );
         let line = line.trim_end();
         if line.is_empty() {
             break;
         }
-        let (name, value) = line.split_once(": ").context("a header has a name and a value")?;
+        let (name, value) = line
+            .split_once(": ")
+            .context("a header has a name and a value")?;
         if name.eq_ignore_ascii_case("status") {
             *response.status_mut() = value.split(' ').next().unwrap_or_default().parse()?;
         } else {
-            response.headers_mut().insert(name.parse::<HeaderName>()?, HeaderValue::from_str(value)?);
+            response
+                .headers_mut()
+                .insert(name.parse::<HeaderName>()?, HeaderValue::from_str(value)?);
         }
     }
     // The child is reaped once its output has ended.

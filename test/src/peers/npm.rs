@@ -29,9 +29,14 @@ impl NpmRegistry {
         let archive = pack().await?;
         let router = Router::new()
             .route("/lazaret-demo", get(describe))
-            .route("/lazaret-demo/-/lazaret-demo-1.0.0.tgz", get(|State(archive): State<Bytes>| async { archive }))
+            .route(
+                "/lazaret-demo/-/lazaret-demo-1.0.0.tgz",
+                get(|State(archive): State<Bytes>| async { archive }),
+            )
             .with_state(archive);
-        Ok(Self { served: Served::start(router).await? })
+        Ok(Self {
+            served: Served::start(router).await?,
+        })
     }
 
     /// Where it listens.
@@ -55,12 +60,17 @@ async fn pack() -> anyhow::Result<Bytes> {
     tokio::fs::write(package.join("package.json"), manifest.to_string()).await?;
     tokio::fs::write(package.join("index.js"), "module.exports = 42;\n").await?;
     tool("tar", ["-czf", "package.tgz", "package"], dir.path()).await?;
-    Ok(tokio::fs::read(dir.path().join("package.tgz")).await?.into())
+    Ok(tokio::fs::read(dir.path().join("package.tgz"))
+        .await?
+        .into())
 }
 
 /// The archive's address is given with the name the client used, as real registries do.
 async fn describe(State(archive): State<Bytes>, headers: HeaderMap) -> Json<Value> {
-    let host = headers.get("host").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let host = headers
+        .get("host")
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     let integrity = format!("sha512-{}", STANDARD.encode(Sha512::digest(&archive)));
     Json(json!({
         "name": NpmRegistry::PACKAGE,

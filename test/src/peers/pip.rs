@@ -27,13 +27,23 @@ impl PyIndex {
     /// If the wheel cannot be made or no port can be bound.
     pub async fn start() -> anyhow::Result<Self> {
         let wheel = pack().await?;
-        let digest: String = Sha256::digest(&wheel).iter().map(|byte| format!("{byte:02x}")).collect();
-        let page = format!("<!DOCTYPE html><html><body><a href=\"/files/{WHEEL}#sha256={digest}\">{WHEEL}</a></body></html>");
+        let digest: String = Sha256::digest(&wheel)
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let page = format!(
+            "<!DOCTYPE html><html><body><a href=\"/files/{WHEEL}#sha256={digest}\">{WHEEL}</a></body></html>"
+        );
         let router = Router::new()
             .route("/simple/lazaret-demo/", get(move || async { Html(page) }))
-            .route(&format!("/files/{WHEEL}"), get(|State(wheel): State<Bytes>| async { wheel }))
+            .route(
+                &format!("/files/{WHEEL}"),
+                get(|State(wheel): State<Bytes>| async { wheel }),
+            )
             .with_state(wheel);
-        Ok(Self { served: Served::start(router).await? })
+        Ok(Self {
+            served: Served::start(router).await?,
+        })
     }
 
     /// Where it listens.
@@ -53,8 +63,14 @@ async fn pack() -> anyhow::Result<Bytes> {
     let dir = tempfile::tempdir()?;
     let files = [
         ("lazaret_demo.py", "ANSWER = 42\n"),
-        ("lazaret_demo-1.0.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: lazaret-demo\nVersion: 1.0.0\n"),
-        ("lazaret_demo-1.0.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"),
+        (
+            "lazaret_demo-1.0.0.dist-info/METADATA",
+            "Metadata-Version: 2.1\nName: lazaret-demo\nVersion: 1.0.0\n",
+        ),
+        (
+            "lazaret_demo-1.0.0.dist-info/WHEEL",
+            "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        ),
         (
             "lazaret_demo-1.0.0.dist-info/RECORD",
             "lazaret_demo.py,,\nlazaret_demo-1.0.0.dist-info/METADATA,,\nlazaret_demo-1.0.0.dist-info/WHEEL,,\n\
@@ -65,7 +81,14 @@ async fn pack() -> anyhow::Result<Bytes> {
     for (name, text) in files {
         tokio::fs::write(dir.path().join(name), text).await?;
     }
-    let args = ["-m", "zipfile", "-c", WHEEL, "lazaret_demo.py", "lazaret_demo-1.0.0.dist-info"];
+    let args = [
+        "-m",
+        "zipfile",
+        "-c",
+        WHEEL,
+        "lazaret_demo.py",
+        "lazaret_demo-1.0.0.dist-info",
+    ];
     tool("python3", args, dir.path()).await?;
     Ok(tokio::fs::read(dir.path().join(WHEEL)).await?.into())
 }

@@ -46,7 +46,11 @@ impl Served {
                 ended = axum::serve(listener, router) => tracing::error!(?ended, "a peer's server ended"),
             }
         });
-        Ok(Self { address, asked, _stop: stop.drop_guard() })
+        Ok(Self {
+            address,
+            asked,
+            _stop: stop.drop_guard(),
+        })
     }
 
     /// Where it listens.
@@ -58,15 +62,25 @@ impl Served {
     /// What it was asked so far.
     #[must_use]
     pub fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.asked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
-async fn remember(State(asked): State<Arc<Mutex<Vec<Asked>>>>, request: Request, next: Next) -> Response {
-    asked.lock().unwrap_or_else(PoisonError::into_inner).push(Asked {
-        method: request.method().clone(),
-        uri: request.uri().clone(),
-        headers: request.headers().clone(),
-    });
+async fn remember(
+    State(asked): State<Arc<Mutex<Vec<Asked>>>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    asked
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(Asked {
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            headers: request.headers().clone(),
+        });
     next.run(request).await
 }

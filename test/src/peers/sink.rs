@@ -56,7 +56,11 @@ impl Sink {
                 () = datagrams => {}
             }
         });
-        Ok(Self { address, arrivals, _stop: stop.drop_guard() })
+        Ok(Self {
+            address,
+            arrivals,
+            _stop: stop.drop_guard(),
+        })
     }
 
     /// Where it listens, for both protocols.
@@ -68,7 +72,10 @@ impl Sink {
     /// What has reached it so far.
     #[must_use]
     pub fn arrivals(&self) -> Vec<Arrival> {
-        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.arrivals
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
@@ -88,14 +95,19 @@ async fn accept(listener: TcpListener, arrivals: Arc<Mutex<Vec<Arrival>>>) {
         // Recorded at once: a connection that says nothing has arrived all the same.
         let place = {
             let mut arrivals = arrivals.lock().unwrap_or_else(PoisonError::into_inner);
-            arrivals.push(Arrival { protocol: "tcp", from, bytes: Vec::new() });
+            arrivals.push(Arrival {
+                protocol: "tcp",
+                from,
+                bytes: Vec::new(),
+            });
             arrivals.len() - 1
         };
         let arrivals = Arc::clone(&arrivals);
         tokio::spawn(async move {
             let mut buffer = vec![0; KEPT];
             let read = stream.read(&mut buffer).await.unwrap_or(0);
-            arrivals.lock().unwrap_or_else(PoisonError::into_inner)[place].bytes = buffer[..read].to_vec();
+            arrivals.lock().unwrap_or_else(PoisonError::into_inner)[place].bytes =
+                buffer[..read].to_vec();
             let _ = stream
                 .write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 5\r\nconnection: close\r\n\r\nsink\n")
                 .await;
@@ -106,8 +118,15 @@ async fn accept(listener: TcpListener, arrivals: Arc<Mutex<Vec<Arrival>>>) {
 async fn receive(socket: UdpSocket, arrivals: Arc<Mutex<Vec<Arrival>>>) {
     let mut buffer = vec![0; KEPT];
     while let Ok((read, from)) = socket.recv_from(&mut buffer).await {
-        let arrival = Arrival { protocol: "udp", from, bytes: buffer[..read].to_vec() };
-        arrivals.lock().unwrap_or_else(PoisonError::into_inner).push(arrival);
+        let arrival = Arrival {
+            protocol: "udp",
+            from,
+            bytes: buffer[..read].to_vec(),
+        };
+        arrivals
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(arrival);
     }
 }
 
@@ -119,7 +138,9 @@ mod tests {
     async fn a_sink_hears_what_reaches_it() {
         let sink = Sink::start().await.unwrap();
         assert_eq!(sink.arrivals(), []);
-        let mut stream = tokio::net::TcpStream::connect(sink.address()).await.unwrap();
+        let mut stream = tokio::net::TcpStream::connect(sink.address())
+            .await
+            .unwrap();
         stream.write_all(b"hello").await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();

@@ -31,7 +31,12 @@ impl Answer {
     /// # Errors
     /// With the body, if it is no success or not of that form.
     pub fn ok<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
-        anyhow::ensure!((200..300).contains(&self.status), "the controller answered {}: {}", self.status, self.text());
+        anyhow::ensure!(
+            (200..300).contains(&self.status),
+            "the controller answered {}: {}",
+            self.status,
+            self.text()
+        );
         serde_json::from_slice(&self.body).with_context(|| format!("read {}", self.text()))
     }
 
@@ -40,10 +45,24 @@ impl Answer {
     /// # Errors
     /// With the body, if it is not.
     pub fn problem(&self) -> anyhow::Result<Problem> {
-        let kind = self.headers.get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default();
-        anyhow::ensure!(kind == "application/problem+json", "the controller answered {} {kind}", self.status);
-        let problem: Problem = serde_json::from_slice(&self.body).with_context(|| format!("read {}", self.text()))?;
-        anyhow::ensure!(problem.status == self.status, "the problem says {} and the answer {}", problem.status, self.status);
+        let kind = self
+            .headers
+            .get("content-type")
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
+        anyhow::ensure!(
+            kind == "application/problem+json",
+            "the controller answered {} {kind}",
+            self.status
+        );
+        let problem: Problem =
+            serde_json::from_slice(&self.body).with_context(|| format!("read {}", self.text()))?;
+        anyhow::ensure!(
+            problem.status == self.status,
+            "the problem says {} and the answer {}",
+            problem.status,
+            self.status
+        );
         Ok(problem)
     }
 
@@ -63,18 +82,27 @@ impl Client {
         // The peers speak plain HTTP on loopback; the TLS client is made all the same and needs to
         // know with what. A second call changes nothing.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build()?;
-        Ok(Self { http, base: base.to_owned(), token })
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .build()?;
+        Ok(Self {
+            http,
+            base: base.to_owned(),
+            token,
+        })
     }
 
     /// The same client with another key.
     #[must_use]
     pub fn with_token(&self, token: impl Into<String>) -> Self {
-        Self { token: Some(token.into()), ..self.clone() }
+        Self {
+            token: Some(token.into()),
+            ..self.clone()
+        }
     }
 
     /// A request to be filled in further; the key is in it.
-    #[must_use]
     pub fn request(&self, method: http::Method, path: &str) -> reqwest::RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.base));
         match &self.token {
@@ -90,7 +118,11 @@ impl Client {
     pub async fn send(&self, request: reqwest::RequestBuilder) -> anyhow::Result<Answer> {
         let response = request.send().await?;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        Ok(Answer { status, headers, body: response.bytes().await? })
+        Ok(Answer {
+            status,
+            headers,
+            body: response.bytes().await?,
+        })
     }
 
     /// `GET`.
@@ -114,7 +146,8 @@ impl Client {
     /// # Errors
     /// As [`Self::send`].
     pub async fn post<T: Serialize + Sync>(&self, path: &str, body: &T) -> anyhow::Result<Answer> {
-        self.send(self.request(http::Method::POST, path).json(body)).await
+        self.send(self.request(http::Method::POST, path).json(body))
+            .await
     }
 
     /// `PUT` with bytes.
@@ -122,7 +155,9 @@ impl Client {
     /// # Errors
     /// As [`Self::send`].
     pub async fn put(&self, path: &str, body: impl Into<Bytes> + Send) -> anyhow::Result<Answer> {
-        let request = self.request(http::Method::PUT, path).header("content-type", "application/octet-stream");
+        let request = self
+            .request(http::Method::PUT, path)
+            .header("content-type", "application/octet-stream");
         self.send(request.body(body.into())).await
     }
 }

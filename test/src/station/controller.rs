@@ -19,20 +19,36 @@ pub struct Controller {
 
 impl Controller {
     /// Writes the settings, with a free port of loopback and a store of its own.
-    pub(super) fn prepare(program: &Path, dir: &Path, mut settings: toml::Table) -> anyhow::Result<Self> {
+    pub(super) fn prepare(
+        program: &Path,
+        dir: &Path,
+        mut settings: toml::Table,
+    ) -> anyhow::Result<Self> {
         let listen = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
         let mut section = |name: &str, key: &str, value: String| {
-            let section = settings.entry(name).or_insert_with(|| toml::Table::new().into());
+            let section = settings
+                .entry(name)
+                .or_insert_with(|| toml::Table::new().into());
             if let toml::Value::Table(keys) = section {
                 keys.entry(key).or_insert_with(|| value.into());
             }
         };
         section("server", "listen", listen.to_string());
-        section("store", "url", format!("sqlite:{}", dir.join("lazaret.db").display()));
+        section(
+            "store",
+            "url",
+            format!("sqlite:{}", dir.join("lazaret.db").display()),
+        );
         let config = dir.join("lazaret.toml");
         std::fs::write(&config, settings.to_string())?;
         let url = format!("http://{listen}");
-        Ok(Self { program: program.to_owned(), config, log: dir.join("log"), url, child: None })
+        Ok(Self {
+            program: program.to_owned(),
+            config,
+            log: dir.join("log"),
+            url,
+            child: None,
+        })
     }
 
     /// The base URL, without a slash at its end.
@@ -79,12 +95,18 @@ impl Controller {
     pub async fn make_key(&self, scope: &str) -> anyhow::Result<String> {
         let output = self
             .command()
-            .args(["key", "create", "--scope", scope, "--name", "test", "--json", "--config"])
+            .args([
+                "key", "create", "--scope", scope, "--name", "test", "--json", "--config",
+            ])
             .arg(&self.config)
             .output()
             .await?;
         let said = String::from_utf8_lossy(&output.stderr);
-        anyhow::ensure!(output.status.success(), "`lazaret key create` failed ({}): {said}", output.status);
+        anyhow::ensure!(
+            output.status.success(),
+            "`lazaret key create` failed ({}): {said}",
+            output.status
+        );
         let key: NewKey = serde_json::from_slice(&output.stdout).context("read the new key")?;
         Ok(key.token)
     }
@@ -94,7 +116,10 @@ impl Controller {
     /// # Errors
     /// If it ends or does not answer; its last log lines are in the error.
     pub async fn start(&mut self) -> anyhow::Result<()> {
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(&self.log)?;
+        let log = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&self.log)?;
         let child = self
             .command()
             .args(["serve", "--config"])
@@ -106,19 +131,30 @@ impl Controller {
         self.child = Some(child);
         let client = Client::new(&self.url, None)?;
         let child = &mut self.child;
-        let mut ended = || child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+        let mut ended = || {
+            child
+                .as_mut()
+                .and_then(|child| child.try_wait().ok().flatten())
+        };
         let answered = until("the controller answering", || {
             let over = ended();
             let client = &client;
             async move {
                 match over {
                     Some(status) => Some(Err(anyhow::anyhow!("the controller ended: {status}"))),
-                    None => client.get("/healthz").await.ok().filter(|answer| answer.status == 200).map(|_| Ok(())),
+                    None => client
+                        .get("/healthz")
+                        .await
+                        .ok()
+                        .filter(|answer| answer.status == 200)
+                        .map(|_| Ok(())),
                 }
             }
         })
         .await;
-        answered.and_then(|answer| answer).with_context(|| self.last_words())
+        answered
+            .and_then(|answer| answer)
+            .with_context(|| self.last_words())
     }
 
     /// Kills it at once, as a crash would.
@@ -136,10 +172,19 @@ impl Controller {
     /// If it does not run, or does not end well.
     pub async fn stop(&mut self) -> anyhow::Result<()> {
         let mut child = self.child.take().context("the controller does not run")?;
-        let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw);
+        let pid = child
+            .id()
+            .and_then(|pid| i32::try_from(pid).ok())
+            .and_then(rustix::process::Pid::from_raw);
         rustix::process::kill_process(pid.context("it has ended")?, rustix::process::Signal::TERM)?;
-        let status = tokio::time::timeout(super::PATIENCE, child.wait()).await.context("the controller did not end")??;
-        anyhow::ensure!(status.success(), "the controller ended with {status}: {}", self.last_words());
+        let status = tokio::time::timeout(super::PATIENCE, child.wait())
+            .await
+            .context("the controller did not end")??;
+        anyhow::ensure!(
+            status.success(),
+            "the controller ended with {status}: {}",
+            self.last_words()
+        );
         Ok(())
     }
 
@@ -148,6 +193,9 @@ impl Controller {
     pub fn last_words(&self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
-        format!("the controller's log ends with:\n{}", lines[lines.len().saturating_sub(40)..].join("\n"))
+        format!(
+            "the controller's log ends with:\n{}",
+            lines[lines.len().saturating_sub(40)..].join("\n")
+        )
     }
 }

@@ -26,7 +26,10 @@ impl Ground {
     /// # Errors
     /// As [`local::enrol`].
     pub async fn prepare(program: &Path, host: toml::Table) -> anyhow::Result<Self> {
-        let dir = tempfile::Builder::new().prefix("lz").tempdir().context("make a directory for the test")?;
+        let dir = tempfile::Builder::new()
+            .prefix("lz")
+            .tempdir()
+            .context("make a directory for the test")?;
         // The account passes through it to its state directory.
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755))?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -37,7 +40,12 @@ impl Ground {
             port: None,
             host,
         };
-        let mut ground = Self { settings, host: None, port: 0, dir };
+        let mut ground = Self {
+            settings,
+            host: None,
+            port: 0,
+            dir,
+        };
         ground.start_sshd().await?;
         ground.port = ground.host()?.sshd.port();
         Ok(ground)
@@ -54,7 +62,9 @@ impl Ground {
     /// # Errors
     /// If its sshd was stopped.
     pub fn host(&self) -> anyhow::Result<&LocalHost> {
-        self.host.as_ref().context("the sshd of this test was stopped")
+        self.host
+            .as_ref()
+            .context("the sshd of this test was stopped")
     }
 
     /// The account the host runs as.
@@ -88,7 +98,12 @@ impl Ground {
     /// As [`local::enrol`].
     pub async fn start_sshd(&mut self) -> anyhow::Result<()> {
         let settings = self.settings.clone();
-        self.host = Some(local::enrol(settings, &mut |step| tracing::debug!(step, "making the host ready")).await?);
+        self.host = Some(
+            local::enrol(settings, &mut |step| {
+                tracing::debug!(step, "making the host ready")
+            })
+            .await?,
+        );
         Ok(())
     }
 
@@ -117,9 +132,15 @@ impl Drop for Ground {
                     break;
                 }
                 for (pid, _) in left {
-                    if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
+                    if let Some(pid) = i32::try_from(pid)
+                        .ok()
+                        .and_then(rustix::process::Pid::from_raw)
+                    {
                         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-                        let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::NOHANG);
+                        let _ = rustix::process::waitpid(
+                            Some(pid),
+                            rustix::process::WaitOptions::NOHANG,
+                        );
                     }
                 }
             }
@@ -129,15 +150,27 @@ impl Drop for Ground {
 }
 
 fn processes_of(uid: u32) -> Vec<(u32, String)> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
     entries
         .flatten()
         .filter_map(|entry| {
             let pid = entry.file_name().to_str()?.parse().ok()?;
             let ours = entry.metadata().ok()?.uid() == uid;
             // A zombie has no command line and holds nothing any more.
-            let command = std::fs::read(entry.path().join("cmdline")).ok().filter(|text| !text.is_empty())?;
-            ours.then(|| (pid, String::from_utf8_lossy(&command).replace('\0', " ").trim().to_owned()))
+            let command = std::fs::read(entry.path().join("cmdline"))
+                .ok()
+                .filter(|text| !text.is_empty())?;
+            ours.then(|| {
+                (
+                    pid,
+                    String::from_utf8_lossy(&command)
+                        .replace('\0', " ")
+                        .trim()
+                        .to_owned(),
+                )
+            })
         })
         .collect()
 }
@@ -148,7 +181,12 @@ fn remove_account(name: &str) {
         remove_cgroups(&Path::new("/sys/fs/cgroup").join(controller).join(name));
     }
     for _ in 0..20 {
-        let removed = Command::new("userdel").arg("--force").arg(name).stdout(Stdio::null()).stderr(Stdio::piped()).output();
+        let removed = Command::new("userdel")
+            .arg("--force")
+            .arg(name)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .output();
         match removed {
             Ok(output) if String::from_utf8_lossy(&output.stderr).contains("cannot lock") => {}
             _ => break,

@@ -24,7 +24,11 @@ pub struct Leftovers {
 impl Leftovers {
     /// Looks until there is nothing, or the time for that is over.
     pub(super) async fn settle(ground: &Ground) -> anyhow::Result<Self> {
-        let clean = until("a clean host", || async { Self::look(ground).ok().filter(|left| *left == Self::default()) });
+        let clean = until("a clean host", || async {
+            Self::look(ground)
+                .ok()
+                .filter(|left| *left == Self::default())
+        });
         match tokio::time::timeout(std::time::Duration::from_secs(10), clean).await {
             Ok(Ok(clean)) => Ok(clean),
             _ => Self::look(ground),
@@ -38,7 +42,10 @@ impl Leftovers {
     pub fn look(ground: &Ground) -> anyhow::Result<Self> {
         let state = ground.state();
         let of_the_connection = |command: &str| {
-            command.starts_with("sshd") || ["gate", "session", "uplink"].iter().any(|word| command.contains(&format!(" host {word} ")))
+            command.starts_with("sshd")
+                || ["gate", "session", "uplink"]
+                    .iter()
+                    .any(|word| command.contains(&format!(" host {word} ")))
         };
         let mut left = Self {
             processes: ground
@@ -50,17 +57,27 @@ impl Leftovers {
             ..Self::default()
         };
         if let Ok(entries) = std::fs::read_dir(state.join("sandboxes")) {
-            left.entries = entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
+            left.entries = entries
+                .map(|entry| entry.map(|entry| entry.path()))
+                .collect::<Result<_, _>>()?;
         }
         sockets(&state, &mut left.sockets);
-        left.sockets.remove(&state.join(lazaret_api::uplink::SOCKET));
+        left.sockets
+            .remove(&state.join(lazaret_api::uplink::SOCKET));
         let base = ground.dir().to_string_lossy().into_owned();
         let mounts = std::fs::read_to_string("/proc/self/mounts")?;
-        left.mounts = mounts.lines().filter(|line| line.contains(&base)).map(str::to_owned).collect();
+        left.mounts = mounts
+            .lines()
+            .filter(|line| line.contains(&base))
+            .map(str::to_owned)
+            .collect();
         for controller in ["memory", "pids", "cpu", ""] {
-            let own = Path::new("/sys/fs/cgroup").join(controller).join(ground.account());
+            let own = Path::new("/sys/fs/cgroup")
+                .join(controller)
+                .join(ground.account());
             for entry in std::fs::read_dir(own).into_iter().flatten().flatten() {
-                if entry.file_type().is_ok_and(|kind| kind.is_dir()) && entry.file_name() != "sshd" {
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) && entry.file_name() != "sshd"
+                {
                     left.cgroups.insert(entry.path());
                 }
             }

@@ -19,7 +19,11 @@ pub struct Plan {
 
 impl Default for Plan {
     fn default() -> Self {
-        let mut plan = Self { settings: Table::new(), host: Table::new(), host_enrolled: true };
+        let mut plan = Self {
+            settings: Table::new(),
+            host: Table::new(),
+            host_enrolled: true,
+        };
         // Software emulation, said out loud: the product never falls back to it by itself.
         for (section, key, value) in [
             ("host", "accel", Value::from("tcg")),
@@ -30,7 +34,8 @@ impl Default for Plan {
         ] {
             plan = plan.set(section, key, value);
         }
-        plan.host_set("accel", "tcg").host_set("min_free_disk", "256M")
+        plan.host_set("accel", "tcg")
+            .host_set("min_free_disk", "256M")
     }
 }
 
@@ -38,7 +43,10 @@ impl Plan {
     /// Sets a key of the controller's settings.
     #[must_use]
     pub fn set(mut self, section: &str, key: &str, value: impl Into<Value>) -> Self {
-        let section = self.settings.entry(section).or_insert_with(|| Table::new().into());
+        let section = self
+            .settings
+            .entry(section)
+            .or_insert_with(|| Table::new().into());
         if let Value::Table(keys) = section {
             keys.insert(key.to_owned(), value.into());
         }
@@ -65,9 +73,14 @@ impl Plan {
         let mut entry = Table::new();
         entry.insert("host".into(), name.into());
         entry.insert("addresses".into(), vec![peer.ip().to_string()].into());
-        let section = self.settings.entry("egress").or_insert_with(|| Table::new().into());
+        let section = self
+            .settings
+            .entry("egress")
+            .or_insert_with(|| Table::new().into());
         if let Value::Table(keys) = section
-            && let Value::Array(pinned) = keys.entry("pinned").or_insert_with(|| Value::Array(Vec::new()))
+            && let Value::Array(pinned) = keys
+                .entry("pinned")
+                .or_insert_with(|| Value::Array(Vec::new()))
         {
             pinned.push(entry.into());
         }
@@ -89,7 +102,10 @@ impl Plan {
     pub async fn open(mut self) -> anyhow::Result<Station> {
         let program = program()?;
         let images = images()?;
-        self.host.insert("images_dir".into(), images.to_string_lossy().into_owned().into());
+        self.host.insert(
+            "images_dir".into(),
+            images.to_string_lossy().into_owned().into(),
+        );
         let ground = Ground::prepare(&program, self.host.clone()).await?;
         let host_key = ground.host()?.host_key.clone();
         let user = ground.host()?.account.name.clone();
@@ -102,14 +118,26 @@ impl Plan {
         let token = controller.make_key("admin").await?;
         controller.start().await?;
         let client = Client::new(controller.url(), Some(token))?;
-        let station = Station { controller, client, ground };
+        let station = Station {
+            controller,
+            client,
+            ground,
+        };
         if plan.host_enrolled {
             let address = format!("{user}@127.0.0.1:{}", station.ground.port());
-            let request = EnrollHost { name: Some("here".parse()?), address, host_key };
+            let request = EnrollHost {
+                name: Some("here".parse()?),
+                address,
+                host_key,
+            };
             let _: Host = station.client.post("/api/v1/hosts", &request).await?.ok()?;
             super::until("the controller reaching its host", || async {
                 let hosts: HostList = station.client.get("/api/v1/hosts").await.ok()?.ok().ok()?;
-                hosts.hosts.iter().any(|host| host.reach == Reach::Reachable).then_some(())
+                hosts
+                    .hosts
+                    .iter()
+                    .any(|host| host.reach == Reach::Reachable)
+                    .then_some(())
             })
             .await
             .with_context(|| station.controller.last_words())?;
@@ -123,8 +151,18 @@ impl Plan {
 /// # Errors
 /// If it was not built.
 pub(crate) fn program() -> anyhow::Result<PathBuf> {
-    let beside = || Some(std::env::current_exe().ok()?.ancestors().nth(2)?.join("lazaret"));
-    let program = std::env::var_os("LAZARET_BIN").map(PathBuf::from).or_else(beside);
+    let beside = || {
+        Some(
+            std::env::current_exe()
+                .ok()?
+                .ancestors()
+                .nth(2)?
+                .join("lazaret"),
+        )
+    };
+    let program = std::env::var_os("LAZARET_BIN")
+        .map(PathBuf::from)
+        .or_else(beside);
     program.filter(|path| path.is_file()).context(
         "the program is missing: build it with `cargo build -p lazaret`, or name it in the variable LAZARET_BIN",
     )
@@ -134,12 +172,18 @@ pub(crate) fn program() -> anyhow::Result<PathBuf> {
 fn images() -> anyhow::Result<PathBuf> {
     let dir = std::env::var_os("LAZARET_TEST_IMAGES")
         .map(PathBuf::from)
-        .context("LAZARET_TEST_IMAGES is not set: it names the directory that `make image` filled")?;
+        .context(
+            "LAZARET_TEST_IMAGES is not set: it names the directory that `make image` filled",
+        )?;
     let found = std::fs::read_dir(&dir)
         .with_context(|| format!("read {}", dir.display()))?
         .flatten()
         .any(|entry| entry.path().join("manifest.json").is_file());
-    anyhow::ensure!(found, "there is no guest image in {}: run `make image`", dir.display());
+    anyhow::ensure!(
+        found,
+        "there is no guest image in {}: run `make image`",
+        dir.display()
+    );
     let dir = std::path::absolute(dir)?;
     for parent in dir.ancestors() {
         let mode = std::fs::metadata(parent)?.permissions().mode();

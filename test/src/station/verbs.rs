@@ -2,7 +2,9 @@
 
 use super::{ASK_EVERY, PATIENCE, Station, until};
 use anyhow::Context;
-use lazaret_api::public::{CreateRun, Diff, Event, EventBody, EventPage, ExecResult, ExecRun, Run, TornDown};
+use lazaret_api::public::{
+    CreateRun, Diff, Event, EventBody, EventPage, ExecResult, ExecRun, Run, TornDown,
+};
 use lazaret_domain::run::RunPhase;
 use lazaret_domain::{Argv, RunId};
 
@@ -12,9 +14,19 @@ impl Station {
     /// # Errors
     /// As the controller refuses; so for every verb here.
     pub async fn delegate(&self, command: &[&str], repo: Option<&str>) -> anyhow::Result<Run> {
-        let command = Argv::new(command.iter().map(|&word| word.to_owned()).collect::<Vec<_>>())?;
+        let command = Argv::new(
+            command
+                .iter()
+                .map(|&word| word.to_owned())
+                .collect::<Vec<_>>(),
+        )?;
         let repo = repo.map(str::parse).transpose()?;
-        self.delegate_with(&CreateRun { command: Some(command), repo, ..CreateRun::default() }).await
+        self.delegate_with(&CreateRun {
+            command: Some(command),
+            repo,
+            ..CreateRun::default()
+        })
+        .await
     }
 
     /// Delegates what the request says.
@@ -39,7 +51,10 @@ impl Station {
     /// # Errors
     /// As [`Self::delegate`].
     pub async fn run(&self, run: &RunId) -> anyhow::Result<Run> {
-        self.client().get(&format!("/api/v1/runs/{run}")).await?.ok()
+        self.client()
+            .get(&format!("/api/v1/runs/{run}"))
+            .await?
+            .ok()
     }
 
     /// Waits until a run is over. The controller may be killed and started again meanwhile.
@@ -47,21 +62,33 @@ impl Station {
     /// # Errors
     /// After [`PATIENCE`], with all that is known of it.
     pub async fn wait_done(&self, run: &RunId) -> anyhow::Result<Run> {
-        self.wait_until(run, "be done", |run| run.state == RunPhase::Done).await
+        self.wait_until(run, "be done", |run| run.state == RunPhase::Done)
+            .await
     }
 
     /// Waits until a run is as wanted.
     ///
     /// # Errors
     /// After [`PATIENCE`], with all that is known of it.
-    pub async fn wait_until(&self, run: &RunId, what: &str, wanted: impl Fn(&Run) -> bool) -> anyhow::Result<Run> {
+    pub async fn wait_until(
+        &self,
+        run: &RunId,
+        what: &str,
+        wanted: impl Fn(&Run) -> bool,
+    ) -> anyhow::Result<Run> {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
             match self.run(run).await {
                 Ok(now) if wanted(&now) => return Ok(now),
                 now if tokio::time::Instant::now() >= deadline => {
-                    let log = self.log(run).await.unwrap_or_else(|error| format!("(no log: {error:#})"));
-                    anyhow::bail!("{run} did not {what}: {now:#?}\nits log: {log}\n{}", self.controller.last_words());
+                    let log = self
+                        .log(run)
+                        .await
+                        .unwrap_or_else(|error| format!("(no log: {error:#})"));
+                    anyhow::bail!(
+                        "{run} did not {what}: {now:#?}\nits log: {log}\n{}",
+                        self.controller.last_words()
+                    );
                 }
                 _ => tokio::time::sleep(ASK_EVERY).await,
             }
@@ -74,7 +101,11 @@ impl Station {
     /// After [`PATIENCE`].
     pub async fn wait_output(&self, run: &RunId, text: &str) -> anyhow::Result<()> {
         until(&format!("{text:?} in the output of {run}"), || async {
-            self.output(run).await.ok().filter(|output| output.contains(text)).map(drop)
+            self.output(run)
+                .await
+                .ok()
+                .filter(|output| output.contains(text))
+                .map(drop)
         })
         .await
     }
@@ -117,7 +148,11 @@ impl Station {
     /// # Errors
     /// As [`Self::delegate`].
     pub async fn log(&self, run: &RunId) -> anyhow::Result<String> {
-        Ok(self.client().get(&format!("/api/v1/runs/{run}/log?lines=200")).await?.text())
+        Ok(self
+            .client()
+            .get(&format!("/api/v1/runs/{run}/log?lines=200"))
+            .await?
+            .text())
     }
 
     /// What the run changed.
@@ -125,7 +160,10 @@ impl Station {
     /// # Errors
     /// As [`Self::delegate`].
     pub async fn diff(&self, run: &RunId) -> anyhow::Result<Diff> {
-        self.client().get(&format!("/api/v1/runs/{run}/diff")).await?.ok()
+        self.client()
+            .get(&format!("/api/v1/runs/{run}/diff"))
+            .await?
+            .ok()
     }
 
     /// Runs a command beside the run.
@@ -133,9 +171,21 @@ impl Station {
     /// # Errors
     /// As [`Self::delegate`].
     pub async fn exec(&self, run: &RunId, command: &[&str]) -> anyhow::Result<ExecResult> {
-        let command = Argv::new(command.iter().map(|&word| word.to_owned()).collect::<Vec<_>>())?;
-        let request = ExecRun { command, stdin: None, max_duration: None };
-        self.client().post(&format!("/api/v1/runs/{run}/exec"), &request).await?.ok()
+        let command = Argv::new(
+            command
+                .iter()
+                .map(|&word| word.to_owned())
+                .collect::<Vec<_>>(),
+        )?;
+        let request = ExecRun {
+            command,
+            stdin: None,
+            max_duration: None,
+        };
+        self.client()
+            .post(&format!("/api/v1/runs/{run}/exec"), &request)
+            .await?
+            .ok()
     }
 
     /// Ends a run's work.
@@ -144,7 +194,10 @@ impl Station {
     /// As [`Self::delegate`].
     pub async fn cancel(&self, run: &RunId) -> anyhow::Result<Run> {
         let path = format!("/api/v1/runs/{run}/cancel");
-        self.client().send(self.client().request(http::Method::POST, &path)).await?.ok()
+        self.client()
+            .send(self.client().request(http::Method::POST, &path))
+            .await?
+            .ok()
     }
 
     /// Ends a run and removes everything it holds, and waits until that is done.
@@ -153,7 +206,12 @@ impl Station {
     /// As [`Self::delegate`].
     pub async fn teardown(&self, run: &RunId) -> anyhow::Result<TornDown> {
         until(&format!("the removal of {run}"), || async {
-            match self.client().delete(&format!("/api/v1/runs/{run}")).await.and_then(|answer| answer.ok::<TornDown>()) {
+            match self
+                .client()
+                .delete(&format!("/api/v1/runs/{run}"))
+                .await
+                .and_then(|answer| answer.ok::<TornDown>())
+            {
                 Ok(torn_down) if torn_down.removed => Some(Ok(torn_down)),
                 Ok(_) => None,
                 Err(error) => Some(Err(error)),

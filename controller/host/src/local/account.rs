@@ -33,19 +33,28 @@ impl Account {
 pub(super) async fn ensure(name: &str) -> Result<Account, LocalError> {
     let uid = rustix::process::geteuid();
     if !uid.is_root() {
-        return lookup(&uid.as_raw().to_string()).await?.ok_or_else(|| LocalError::Account {
-            name: uid.as_raw().to_string(),
-            why: "the running user has no entry in the user database".to_owned(),
-        });
+        return lookup(&uid.as_raw().to_string())
+            .await?
+            .ok_or_else(|| LocalError::Account {
+                name: uid.as_raw().to_string(),
+                why: "the running user has no entry in the user database".to_owned(),
+            });
     }
-    let refuse = |why: &str| LocalError::Account { name: name.to_owned(), why: why.to_owned() };
+    let refuse = |why: &str| LocalError::Account {
+        name: name.to_owned(),
+        why: why.to_owned(),
+    };
     if !is_account_name(name) {
-        return Err(refuse("a name is 1 to 32 characters of a-z 0-9 _ - and starts with a letter"));
+        return Err(refuse(
+            "a name is 1 to 32 characters of a-z 0-9 _ - and starts with a letter",
+        ));
     }
     if lookup(name).await?.is_none() {
         make(name).await?;
     }
-    let account = lookup(name).await?.ok_or_else(|| refuse("it was made and is not there"))?;
+    let account = lookup(name)
+        .await?
+        .ok_or_else(|| refuse("it was made and is not there"))?;
     if account.uid == 0 {
         return Err(refuse("it is root"));
     }
@@ -59,8 +68,18 @@ pub(super) async fn ensure(name: &str) -> Result<Account, LocalError> {
 /// account in, not even with a key. Its shell only ever starts the forced command.
 async fn make(name: &str) -> Result<(), LocalError> {
     let args = [
-        "--system", "--user-group", "--no-create-home", "--home-dir", "/", "--shell", "/bin/sh", "--password", "*",
-        "--comment", "Lazaret host", name,
+        "--system",
+        "--user-group",
+        "--no-create-home",
+        "--home-dir",
+        "/",
+        "--shell",
+        "/bin/sh",
+        "--password",
+        "*",
+        "--comment",
+        "Lazaret host",
+        name,
     ];
     let mut made = USERADD.ask(args).await?;
     for _ in 0..LOCK_TRIES {
@@ -74,13 +93,20 @@ async fn make(name: &str) -> Result<(), LocalError> {
     if made.success || made.stderr.contains("already exists") {
         Ok(())
     } else {
-        Err(LocalError::Account { name: name.to_owned(), why: format!("useradd: {}", made.stderr) })
+        Err(LocalError::Account {
+            name: name.to_owned(),
+            why: format!("useradd: {}", made.stderr),
+        })
     }
 }
 
 async fn lookup(key: &str) -> Result<Option<Account>, LocalError> {
     let said = GETENT.ask(["passwd", key]).await?;
-    Ok(if said.success { parse(&said.stdout) } else { None })
+    Ok(if said.success {
+        parse(&said.stdout)
+    } else {
+        None
+    })
 }
 
 fn parse(line: &str) -> Option<Account> {
@@ -94,7 +120,9 @@ fn parse(line: &str) -> Option<Account> {
 fn is_account_name(name: &str) -> bool {
     (1..=32).contains(&name.len())
         && name.starts_with(|c: char| c.is_ascii_lowercase())
-        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-'))
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-'))
 }
 
 #[cfg(test)]
@@ -104,7 +132,14 @@ mod tests {
     #[test]
     fn an_entry_of_the_user_database_is_read_by_its_fields() {
         let account = parse("lazaret:*:998:997:Lazaret host:/:/bin/sh\n").unwrap();
-        assert_eq!(account, Account { name: "lazaret".into(), uid: 998, gid: 997 });
+        assert_eq!(
+            account,
+            Account {
+                name: "lazaret".into(),
+                uid: 998,
+                gid: 997
+            }
+        );
         for line in ["", ":", "a:b", "a:b:c:d", "a:x:-1:0", ":x:1:1"] {
             assert_eq!(parse(line), None, "{line:?}");
         }

@@ -39,7 +39,10 @@ impl Cgroup {
 
 /// Hands over what can be handed over. Only root can.
 pub(super) fn delegate(account: &Account) -> Cgroup {
-    let mut cgroup = Cgroup { name: account.name.clone(), leaf: None };
+    let mut cgroup = Cgroup {
+        name: account.name.clone(),
+        leaf: None,
+    };
     if !rustix::process::geteuid().is_root() {
         return cgroup;
     }
@@ -49,7 +52,11 @@ pub(super) fn delegate(account: &Account) -> Cgroup {
     } else {
         CONTROLLERS.iter().try_for_each(|controller| {
             let hierarchy = root.join(controller);
-            if hierarchy.is_dir() { hand_over(&hierarchy.join(&account.name), account) } else { Ok(()) }
+            if hierarchy.is_dir() {
+                hand_over(&hierarchy.join(&account.name), account)
+            } else {
+                Ok(())
+            }
         })
     };
     if let Err(error) = handed {
@@ -78,7 +85,12 @@ fn hand_over(directory: &Path, account: &Account) -> io::Result<()> {
     }
     std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o755))?;
     chown(directory, Some(account.uid), Some(account.gid))?;
-    for file in ["cgroup.procs", "cgroup.threads", "tasks", "cgroup.subtree_control"] {
+    for file in [
+        "cgroup.procs",
+        "cgroup.threads",
+        "tasks",
+        "cgroup.subtree_control",
+    ] {
         let path = directory.join(file);
         if path.exists() {
             chown(path, Some(account.uid), Some(account.gid))?;

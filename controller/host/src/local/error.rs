@@ -62,6 +62,9 @@ impl LocalError {
 
     /// A path that cannot be used.
     pub(crate) fn path(path: impl Into<PathBuf>, why: impl Into<String>) -> Self {
-        Self::Path { path: path.into(), why: why.into() }
+        Self::Path {
+            path: path.into(),
+            why: why.into(),
+        }
     }
 }

@@ -20,10 +20,14 @@ pub(super) struct PublicKey {
 pub(super) async fn ensure(private: &Path) -> Result<PublicKey, LocalError> {
     if !private.exists() {
         let args = ["-q", "-t", "ed25519", "-N", "", "-C", "lazaret", "-f"].map(OsStr::new);
-        SSH_KEYGEN.run(args.into_iter().chain([private.as_os_str()])).await?;
+        SSH_KEYGEN
+            .run(args.into_iter().chain([private.as_os_str()]))
+            .await?;
     }
     // Derived from the private half: a `.pub` file beside it could be another key's.
-    let said = SSH_KEYGEN.run([OsStr::new("-y"), OsStr::new("-f"), private.as_os_str()]).await?;
+    let said = SSH_KEYGEN
+        .run([OsStr::new("-y"), OsStr::new("-f"), private.as_os_str()])
+        .await?;
     public_key(&said.stdout).ok_or_else(|| LocalError::path(private, "it is not an ed25519 key"))
 }
 
@@ -46,8 +50,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("key");
         let key = ensure(&path).await.unwrap();
-        let shown = SSH_KEYGEN.run([OsStr::new("-l"), OsStr::new("-f"), path.as_os_str()]).await.unwrap();
-        assert_eq!(shown.stdout.split_whitespace().nth(1), Some(key.fingerprint.as_str()));
-        assert_eq!(ensure(&path).await.unwrap().line, key.line, "a key that is there is kept");
+        let shown = SSH_KEYGEN
+            .run([OsStr::new("-l"), OsStr::new("-f"), path.as_os_str()])
+            .await
+            .unwrap();
+        assert_eq!(
+            shown.stdout.split_whitespace().nth(1),
+            Some(key.fingerprint.as_str())
+        );
+        assert_eq!(
+            ensure(&path).await.unwrap().line,
+            key.line,
+            "a key that is there is kept"
+        );
     }
 }

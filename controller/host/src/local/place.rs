@@ -22,7 +22,10 @@ pub(super) fn check_base(base: &Path) -> Result<(), LocalError> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"/._-+".contains(&b);
     let text = base.as_os_str().as_encoded_bytes();
     if !base.is_absolute() || !text.iter().copied().all(plain) {
-        return Err(LocalError::path(base, "an absolute path of A-Z a-z 0-9 / . _ - + is needed"));
+        return Err(LocalError::path(
+            base,
+            "an absolute path of A-Z a-z 0-9 / . _ - + is needed",
+        ));
     }
     Ok(())
 }
@@ -32,14 +35,18 @@ pub(super) fn prepare(settings: &LocalSettings, account: &Account) -> Result<Pla
     let base = settings.base.clone();
     directory(&base, 0o755)?;
     let shared_parent = check_parents(&base, account)?;
-    let place = Place { base, shared_parent };
+    let place = Place {
+        base,
+        shared_parent,
+    };
     directory(&place.base.join("bin"), 0o755)?;
     // The account reads its authorized_keys itself and must not be able to change it.
     directory(&place.base.join("ssh"), 0o711)?;
     directory(&place.base.join("keys"), 0o700)?;
     directory(&place.state(), 0o700)?;
-    chown(place.state(), Some(account.uid), Some(account.gid))
-        .map_err(LocalError::io("give the state directory to the host's account"))?;
+    chown(place.state(), Some(account.uid), Some(account.gid)).map_err(LocalError::io(
+        "give the state directory to the host's account",
+    ))?;
     install(&settings.program, &place.program())?;
     Ok(place)
 }
@@ -88,10 +95,13 @@ impl Place {
         cgroup: &Cgroup,
         account: &Account,
     ) -> Result<(), LocalError> {
-        settings.entry("cgroup").or_insert_with(|| cgroup.name().into());
+        settings
+            .entry("cgroup")
+            .or_insert_with(|| cgroup.name().into());
         let path = self.state().join(crate::config::FILE);
         write_file(&path, settings.to_string().as_bytes(), 0o600)?;
-        chown(&path, Some(account.uid), Some(account.gid)).map_err(LocalError::io("hand over the host's settings"))
+        chown(&path, Some(account.uid), Some(account.gid))
+            .map_err(LocalError::io("hand over the host's settings"))
     }
 }
 
@@ -101,21 +111,32 @@ fn check_parents(base: &Path, account: &Account) -> Result<bool, LocalError> {
     let us = rustix::process::geteuid().as_raw();
     let mut shared = false;
     for parent in base.ancestors().skip(1) {
-        let metadata = std::fs::metadata(parent).map_err(LocalError::io(format!("look at {}", parent.display())))?;
+        let metadata = std::fs::metadata(parent)
+            .map_err(LocalError::io(format!("look at {}", parent.display())))?;
         let mode = metadata.mode();
         if metadata.uid() != 0 && metadata.uid() != us {
-            return Err(LocalError::path(base, format!("{} belongs to another account", parent.display())));
+            return Err(LocalError::path(
+                base,
+                format!("{} belongs to another account", parent.display()),
+            ));
         }
         if mode & 0o022 != 0 {
             if mode & 0o1000 == 0 {
-                return Err(LocalError::path(base, format!("others can write to {}", parent.display())));
+                return Err(LocalError::path(
+                    base,
+                    format!("others can write to {}", parent.display()),
+                ));
             }
             shared = true;
         }
         if !account.is_ours() && mode & 0o001 == 0 {
             return Err(LocalError::path(
                 base,
-                format!("the account {} cannot pass through {}; choose another directory", account.name, parent.display()),
+                format!(
+                    "the account {} cannot pass through {}; choose another directory",
+                    account.name,
+                    parent.display()
+                ),
             ));
         }
     }
@@ -124,7 +145,11 @@ fn check_parents(base: &Path, account: &Account) -> Result<bool, LocalError> {
 
 fn directory(path: &Path, mode: u32) -> Result<(), LocalError> {
     let doing = || format!("make {}", path.display());
-    DirBuilder::new().recursive(true).mode(mode).create(path).map_err(LocalError::io(doing()))?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(path)
+        .map_err(LocalError::io(doing()))?;
     std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(LocalError::io(doing()))
 }
 
@@ -134,7 +159,12 @@ pub(super) fn write_file(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Loc
     let fresh = path.with_extension("new");
     let put = || {
         let _ = std::fs::remove_file(&fresh);
-        OpenOptions::new().write(true).create_new(true).mode(mode).open(&fresh)?.write_all(bytes)?;
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .open(&fresh)?
+            .write_all(bytes)?;
         std::fs::set_permissions(&fresh, Permissions::from_mode(mode))?;
         std::fs::rename(&fresh, path)
     };
@@ -158,7 +188,9 @@ fn install(program: &Path, to: &Path) -> Result<(), LocalError> {
 }
 
 fn same(one: &Path, other: &Path) -> std::io::Result<bool> {
-    let Ok(mut there) = File::open(other) else { return Ok(false) };
+    let Ok(mut there) = File::open(other) else {
+        return Ok(false);
+    };
     let mut here = File::open(one)?;
     if here.metadata()?.len() != there.metadata()?.len() {
         return Ok(false);
@@ -181,7 +213,10 @@ mod tests {
 
     #[test]
     fn a_base_that_could_mean_something_to_a_shell_is_refused() {
-        for base in ["relative", "/a b", "/a;id", "/a$(id)", "/a\"b", "/a'b", "/a%h", "/a\nb", "/ä", "/a`b", "/a\\b"] {
+        for base in [
+            "relative", "/a b", "/a;id", "/a$(id)", "/a\"b", "/a'b", "/a%h", "/a\nb", "/ä", "/a`b",
+            "/a\\b",
+        ] {
             assert!(check_base(Path::new(base)).is_err(), "{base:?}");
         }
         assert!(check_base(Path::new("/var/lib/lazaret-0.1+x_y")).is_ok());
@@ -208,7 +243,11 @@ mod tests {
         let loose = dir.path().join("loose");
         directory(&loose, 0o777).unwrap();
         let us = rustix::process::geteuid().as_raw();
-        let account = Account { name: "us".into(), uid: us, gid: us };
+        let account = Account {
+            name: "us".into(),
+            uid: us,
+            gid: us,
+        };
         assert!(check_parents(&loose.join("base"), &account).is_err());
         directory(&loose, 0o1777).unwrap();
         assert!(check_parents(&loose.join("base"), &account).unwrap());
@@ -219,8 +258,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let closed = dir.path().join("closed");
         directory(&closed, 0o700).unwrap();
-        let other = Account { name: "other".into(), uid: 64_000, gid: 64_000 };
-        let error = check_parents(&closed.join("base"), &other).unwrap_err().to_string();
+        let other = Account {
+            name: "other".into(),
+            uid: 64_000,
+            gid: 64_000,
+        };
+        let error = check_parents(&closed.join("base"), &other)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("closed"), "{error}");
     }
 }

@@ -1,10 +1,10 @@
 //! The host's own sshd: on loopback, for one account, with one key.
 
+use super::LocalError;
 use super::account::Account;
 use super::cgroup::Cgroup;
 use super::place::{Place, write_file};
 use super::tool::SSHD;
-use super::LocalError;
 use rustix::process::{Pid, Signal, kill_process};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -44,12 +44,22 @@ impl Sshd {
         let config = place.ssh("sshd_config");
         end_forerunner(&place.ssh("sshd.pid"), &config);
         let port = choose_port(port, &place.ssh("port"))?;
-        write_file(&config, configuration(place, account, port).as_bytes(), 0o600)?;
+        write_file(
+            &config,
+            configuration(place, account, port).as_bytes(),
+            0o600,
+        )?;
         write_file(&place.ssh("port"), port.to_string().as_bytes(), 0o600)?;
         let log = place.ssh("sshd.log");
         write_file(&log, b"", 0o600)?;
         let child = Command::new(program)
-            .args(["-D".as_ref(), "-f".as_ref(), config.as_os_str(), "-E".as_ref(), log.as_os_str()])
+            .args([
+                "-D".as_ref(),
+                "-f".as_ref(),
+                config.as_os_str(),
+                "-E".as_ref(),
+                log.as_os_str(),
+            ])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -64,7 +74,9 @@ impl Sshd {
         match tokio::time::timeout(START_DEADLINE, sshd.answers()).await {
             Ok(Ok(())) => Ok(sshd),
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(LocalError::Sshd { said: format!("no answer; its log: {}", sshd.last_words()) }),
+            Err(_) => Err(LocalError::Sshd {
+                said: format!("no answer; its log: {}", sshd.last_words()),
+            }),
         }
     }
 
@@ -89,7 +101,10 @@ impl Sshd {
     /// Ends it and the connections it serves, and waits for that.
     pub async fn stop(&mut self) {
         self.terminate();
-        if tokio::time::timeout(STOP_DEADLINE, self.child.wait()).await.is_err() {
+        if tokio::time::timeout(STOP_DEADLINE, self.child.wait())
+            .await
+            .is_err()
+        {
             tracing::warn!("sshd did not end when asked to and is killed");
             if let Err(error) = self.child.kill().await {
                 tracing::warn!(%error, "sshd could not be killed");
@@ -115,9 +130,13 @@ impl Sshd {
     async fn answers(&mut self) -> Result<(), LocalError> {
         loop {
             if let Ok(Some(status)) = self.child.try_wait() {
-                return Err(LocalError::Sshd { said: format!("{status}; its log: {}", self.last_words()) });
+                return Err(LocalError::Sshd {
+                    said: format!("{status}; its log: {}", self.last_words()),
+                });
             }
-            if let Ok(mut stream) = tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await {
+            if let Ok(mut stream) =
+                tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await
+            {
                 let mut greeting = [0; 4];
                 if stream.read_exact(&mut greeting).await.is_ok() && &greeting == b"SSH-" {
                     return Ok(());
@@ -187,23 +206,34 @@ fn choose_port(wanted: Option<u16>, remembered: &Path) -> Result<u16, LocalError
     if let Some(port) = wanted {
         return Ok(port);
     }
-    let before = std::fs::read_to_string(remembered).ok().and_then(|text| text.trim().parse::<u16>().ok());
+    let before = std::fs::read_to_string(remembered)
+        .ok()
+        .and_then(|text| text.trim().parse::<u16>().ok());
     let bind = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
     let listener = match before.map(bind) {
         Some(Ok(listener)) => listener,
         _ => bind(0).map_err(LocalError::io("find a free port"))?,
     };
-    Ok(listener.local_addr().map_err(LocalError::io("find a free port"))?.port())
+    Ok(listener
+        .local_addr()
+        .map_err(LocalError::io("find a free port"))?
+        .port())
 }
 
 /// Ends an sshd of the same directory that outlived whoever started it. Only a process whose
 /// command line names our configuration is ours.
 fn end_forerunner(pid_file: &Path, config: &Path) {
-    let Some(pid) = std::fs::read_to_string(pid_file).ok().and_then(|text| text.trim().parse::<u32>().ok()) else {
+    let Some(pid) = std::fs::read_to_string(pid_file)
+        .ok()
+        .and_then(|text| text.trim().parse::<u32>().ok())
+    else {
         return;
     };
     let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    if command.windows(config.as_os_str().len()).any(|part| part == config.as_os_str().as_encoded_bytes()) {
+    if command
+        .windows(config.as_os_str().len())
+        .any(|part| part == config.as_os_str().as_encoded_bytes())
+    {
         for child in children(pid) {
             signal(child, Signal::TERM);
         }
@@ -212,14 +242,18 @@ fn end_forerunner(pid_file: &Path, config: &Path) {
 }
 
 fn children(parent: u32) -> Vec<u32> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
     entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
         .filter(|pid| {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
             // The name in parentheses may hold anything; the fields after it are plain.
-            stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok()) == Some(parent)
+            stat.rsplit_once(") ")
+                .and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok())
+                == Some(parent)
         })
         .collect()
 }

@@ -16,11 +16,26 @@ pub(super) struct Tool {
     package: &'static str,
 }
 
-pub(super) const GETENT: Tool = Tool { name: "getent", package: "libc-bin" };
-pub(super) const USERADD: Tool = Tool { name: "useradd", package: "passwd" };
-pub(super) const USERMOD: Tool = Tool { name: "usermod", package: "passwd" };
-pub(super) const SSH_KEYGEN: Tool = Tool { name: "ssh-keygen", package: "openssh-client" };
-pub(super) const SSHD: Tool = Tool { name: "sshd", package: "openssh-server" };
+pub(super) const GETENT: Tool = Tool {
+    name: "getent",
+    package: "libc-bin",
+};
+pub(super) const USERADD: Tool = Tool {
+    name: "useradd",
+    package: "passwd",
+};
+pub(super) const USERMOD: Tool = Tool {
+    name: "usermod",
+    package: "passwd",
+};
+pub(super) const SSH_KEYGEN: Tool = Tool {
+    name: "ssh-keygen",
+    package: "openssh-client",
+};
+pub(super) const SSHD: Tool = Tool {
+    name: "sshd",
+    package: "openssh-server",
+};
 
 /// What a program said.
 pub(super) struct Said {
@@ -38,7 +53,10 @@ impl Tool {
             .filter(|dir| dir.is_absolute())
             .map(|dir| dir.join(self.name))
             .find(|candidate| candidate.is_file())
-            .ok_or(LocalError::Missing { program: self.name, package: self.package })
+            .ok_or(LocalError::Missing {
+                program: self.name,
+                package: self.package,
+            })
     }
 
     /// Runs it to its end.
@@ -54,7 +72,10 @@ impl Tool {
             .output();
         let output = tokio::time::timeout(DEADLINE, output)
             .await
-            .map_err(|_| LocalError::Failed { program: self.name, said: "it did not end".to_owned() })?
+            .map_err(|_| LocalError::Failed {
+                program: self.name,
+                said: "it did not end".to_owned(),
+            })?
             .map_err(LocalError::io(format!("run {}", self.name)))?;
         Ok(Said {
             success: output.status.success(),
@@ -69,6 +90,13 @@ impl Tool {
         I: IntoIterator<Item: AsRef<OsStr>>,
     {
         let said = self.ask(args).await?;
-        if said.success { Ok(said) } else { Err(LocalError::Failed { program: self.name, said: said.stderr }) }
+        if said.success {
+            Ok(said)
+        } else {
+            Err(LocalError::Failed {
+                program: self.name,
+                said: said.stderr,
+            })
+        }
     }
 }

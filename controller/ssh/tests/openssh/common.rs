@@ -21,7 +21,11 @@ pub(crate) fn stub() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let profile = test.ancestors().nth(2).unwrap();
     let stub = profile.join("examples/host_stub");
-    assert!(stub.is_file(), "{} is missing: it is built with the tests of this crate", stub.display());
+    assert!(
+        stub.is_file(),
+        "{} is missing: it is built with the tests of this crate",
+        stub.display()
+    );
     stub
 }
 
@@ -42,16 +46,28 @@ pub(crate) fn address(ground: &Ground) -> HostAddress {
 /// Answers every route with the sandbox it saw.
 pub(crate) fn routes() -> UplinkService {
     UplinkService::new(tower::service_fn(|request: Request<Incoming>| async move {
-        let sandbox = request.extensions().get::<SandboxId>().map(ToString::to_string).unwrap_or_default();
-        let header = request.headers().contains_key(lazaret_api::uplink::SANDBOX_HEADER);
+        let sandbox = request
+            .extensions()
+            .get::<SandboxId>()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        let header = request
+            .headers()
+            .contains_key(lazaret_api::uplink::SANDBOX_HEADER);
         let text = format!("sandbox={sandbox} header={header}");
-        let body: UplinkBody = Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync();
+        let body: UplinkBody = Full::new(Bytes::from(text))
+            .map_err(|never| match never {})
+            .boxed_unsync();
         Ok::<_, Infallible>(Response::new(body))
     }))
 }
 
 pub(crate) fn quick() -> SshSettings {
-    SshSettings { first_pause: Duration::from_millis(20), longest_pause: Duration::from_millis(200), ..SshSettings::default() }
+    SshSettings {
+        first_pause: Duration::from_millis(20),
+        longest_pause: Duration::from_millis(200),
+        ..SshSettings::default()
+    }
 }
 
 pub(crate) fn links(key: &std::path::Path, settings: SshSettings) -> SshLinks {
@@ -67,7 +83,10 @@ pub(crate) fn link(ground: &Ground) -> Arc<dyn HostLink> {
 }
 
 /// Waits until the link's state is as wanted.
-pub(crate) async fn until(link: &Arc<dyn HostLink>, wanted: impl Fn(&LinkState) -> bool) -> LinkState {
+pub(crate) async fn until(
+    link: &Arc<dyn HostLink>,
+    wanted: impl Fn(&LinkState) -> bool,
+) -> LinkState {
     let mut state = link.state();
     let found = tokio::time::timeout(PATIENCE, state.wait_for(wanted)).await;
     match found {
@@ -77,7 +96,11 @@ pub(crate) async fn until(link: &Arc<dyn HostLink>, wanted: impl Fn(&LinkState) 
 }
 
 /// Waits until a file in the host's state directory holds a line, and returns its lines.
-pub(crate) async fn lines(ground: &Ground, file: &str, wanted: impl Fn(&[String]) -> bool) -> Vec<String> {
+pub(crate) async fn lines(
+    ground: &Ground,
+    file: &str,
+    wanted: impl Fn(&[String]) -> bool,
+) -> Vec<String> {
     let path = ground.state().join(file);
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
@@ -86,7 +109,10 @@ pub(crate) async fn lines(ground: &Ground, file: &str, wanted: impl Fn(&[String]
         if wanted(&lines) {
             return lines;
         }
-        assert!(tokio::time::Instant::now() < deadline, "{file} holds {lines:?}");
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "{file} holds {lines:?}"
+        );
         tokio::task::yield_now().await;
     }
 }

@@ -7,7 +7,12 @@ use std::path::Path;
 use tokio::process::Command;
 
 async fn keygen(path: &Path) {
-    let done = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path).status().await.unwrap();
+    let done = Command::new("ssh-keygen")
+        .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+        .arg(path)
+        .status()
+        .await
+        .unwrap();
     assert!(done.success());
 }
 
@@ -19,14 +24,26 @@ async fn another_host_key_is_refused_and_nothing_is_asked_of_that_host() {
     let pinned = address.host_key.clone();
     let other = ground.dir().join("other");
     keygen(&other).await;
-    let shown = Command::new("ssh-keygen").arg("-lf").arg(&other).output().await.unwrap();
-    address.host_key = String::from_utf8(shown.stdout).unwrap().split(' ').nth(1).unwrap().to_owned();
+    let shown = Command::new("ssh-keygen")
+        .arg("-lf")
+        .arg(&other)
+        .output()
+        .await
+        .unwrap();
+    address.host_key = String::from_utf8(shown.stdout)
+        .unwrap()
+        .split(' ')
+        .nth(1)
+        .unwrap()
+        .to_owned();
     assert_ne!(address.host_key, pinned);
 
     let link = links(&ground.host().unwrap().client_key, quick()).connect(&name(), &address);
     let denial = link.sandboxes().await.unwrap_err();
     assert_eq!(denial.code, DenialCode::HostKeyMismatch, "{denial}");
-    assert!(matches!(&*link.state().borrow(), LinkState::Down { reason, .. } if reason.code == DenialCode::HostKeyMismatch));
+    assert!(
+        matches!(&*link.state().borrow(), LinkState::Down { reason, .. } if reason.code == DenialCode::HostKeyMismatch)
+    );
     drop(link);
     // Our key was not even offered, and nothing was run.
     let log = std::fs::read_to_string(log).unwrap();
@@ -48,7 +65,11 @@ async fn without_a_wellformed_pin_nothing_is_dialled() {
             host_key: pin.into(),
         };
         let link = links(&key, quick()).connect(&name(), &address);
-        assert_eq!(link.info().await.unwrap_err().code, DenialCode::HostKeyMismatch, "{pin:?}");
+        assert_eq!(
+            link.info().await.unwrap_err().code,
+            DenialCode::HostKeyMismatch,
+            "{pin:?}"
+        );
     }
     assert!(futures::FutureExt::now_or_never(listener.accept()).is_none());
 }
@@ -59,7 +80,10 @@ async fn a_key_the_host_does_not_know_is_refused_by_name() {
     let stranger = ground.dir().join("stranger");
     keygen(&stranger).await;
     let link = links(&stranger, quick()).connect(&name(), &address(&ground));
-    assert_eq!(link.sandboxes().await.unwrap_err().code, DenialCode::HostRefused);
+    assert_eq!(
+        link.sandboxes().await.unwrap_err().code,
+        DenialCode::HostRefused
+    );
     assert!(!ground.state().join("commands").exists());
 }
 
@@ -71,8 +95,23 @@ async fn the_controllers_key_runs_the_forced_command_and_nothing_else() {
     let ssh = |more: &[&str]| {
         let mut command = Command::new("ssh");
         command
-            .args(["-F", "/dev/null", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no"])
-            .args(["-o", "UserKnownHostsFile=/dev/null", "-o", "IdentitiesOnly=yes", "-o", "LogLevel=ERROR", "-i"])
+            .args([
+                "-F",
+                "/dev/null",
+                "-o",
+                "BatchMode=yes",
+                "-o",
+                "StrictHostKeyChecking=no",
+            ])
+            .args([
+                "-o",
+                "UserKnownHostsFile=/dev/null",
+                "-o",
+                "IdentitiesOnly=yes",
+                "-o",
+                "LogLevel=ERROR",
+                "-i",
+            ])
             .arg(&host.client_key)
             .arg("-p")
             .arg(ground.port().to_string())
@@ -81,17 +120,40 @@ async fn the_controllers_key_runs_the_forced_command_and_nothing_else() {
             .stdin(std::process::Stdio::null());
         command
     };
-    for hostile in ["id", "session; id", "session id", "sh -c id", "$(id)", "../session", "scp -f /etc/passwd"] {
+    for hostile in [
+        "id",
+        "session; id",
+        "session id",
+        "sh -c id",
+        "$(id)",
+        "../session",
+        "scp -f /etc/passwd",
+    ] {
         let output = ssh(&[hostile]).output().await.unwrap();
         assert_eq!(output.status.code(), Some(126), "{hostile}");
-        assert!(!String::from_utf8_lossy(&output.stdout).contains("uid="), "{hostile}");
+        assert!(
+            !String::from_utf8_lossy(&output.stdout).contains("uid="),
+            "{hostile}"
+        );
     }
     let shell = ssh(&[]).output().await.unwrap();
     assert_eq!(shell.status.code(), Some(126));
     let commands = lines(&ground, "commands", |lines| lines.len() == 8).await;
-    assert!(commands[1].starts_with("\"session; id\""), "the text arrived whole: {commands:?}");
+    assert!(
+        commands[1].starts_with("\"session; id\""),
+        "the text arrived whole: {commands:?}"
+    );
     // The same key opens no port, and no subsystem.
-    let forward = ssh(&["-N", "-o", "ExitOnForwardFailure=yes", "-R", "0:127.0.0.1:1"]).output().await.unwrap();
+    let forward = ssh(&[
+        "-N",
+        "-o",
+        "ExitOnForwardFailure=yes",
+        "-R",
+        "0:127.0.0.1:1",
+    ])
+    .output()
+    .await
+    .unwrap();
     assert!(!forward.status.success());
     // It does run what it is for.
     assert_eq!(link(&ground).sandboxes().await.unwrap(), []);
@@ -104,7 +166,11 @@ async fn the_hosts_account_is_unprivileged() {
     let account = &ground.host().unwrap().account;
     assert_ne!(account.uid, 0);
     if !account.is_ours() {
-        let groups = Command::new("id").args(["-nG", &account.name]).output().await.unwrap();
+        let groups = Command::new("id")
+            .args(["-nG", &account.name])
+            .output()
+            .await
+            .unwrap();
         for group in String::from_utf8(groups.stdout).unwrap().split_whitespace() {
             assert!(group == account.name || group == "kvm", "{group}");
         }
@@ -113,7 +179,11 @@ async fn the_hosts_account_is_unprivileged() {
             let path = ground.state().parent().unwrap().join(path);
             let metadata = std::fs::metadata(&path).unwrap();
             let mode = std::os::unix::fs::MetadataExt::mode(&metadata);
-            assert_eq!(std::os::unix::fs::MetadataExt::uid(&metadata), 0, "{path:?}");
+            assert_eq!(
+                std::os::unix::fs::MetadataExt::uid(&metadata),
+                0,
+                "{path:?}"
+            );
             assert_eq!(mode & 0o022, 0, "{path:?}");
         }
     }
@@ -124,9 +194,17 @@ async fn what_the_hosts_program_says_when_it_fails_is_in_the_reason() {
     let ground = ground().await;
     set_mode(&ground, "die");
     let link = link(&ground);
-    let denial = tokio::time::timeout(PATIENCE, link.sandboxes()).await.unwrap().unwrap_err();
+    let denial = tokio::time::timeout(PATIENCE, link.sandboxes())
+        .await
+        .unwrap()
+        .unwrap_err();
     assert_eq!(denial.code, DenialCode::HostRefused);
-    assert!(denial.message.contains("status 3: the state directory is damaged"), "{denial}");
+    assert!(
+        denial
+            .message
+            .contains("status 3: the state directory is damaged"),
+        "{denial}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,8 +4,8 @@
 use crate::handler::Fixture;
 use rmcp::RoleServer;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, InputRequest, InputRequiredResult,
-    InputResponses,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, InputRequest,
+    InputRequiredResult, InputResponses,
 };
 use rmcp::service::RequestContext;
 use serde_json::{Value, json};
@@ -33,36 +33,57 @@ pub(crate) fn call(
     let none = InputResponses::new();
     let answers = request.input_responses.as_ref().unwrap_or(&none);
     let state = request.request_state.as_deref();
-    Some(match request.name.strip_prefix("test_input_required_result_")? {
-        "elicitation" => match accepted(answers, "user_name") {
-            Some(content) => done(format!("Hello, {}!", content["name"].as_str().unwrap_or("?"))),
-            None => ask(&[("user_name", name_form())], None),
-        },
-        "sampling" => match answers.get("capital_question").and_then(|answer| answer["content"]["text"].as_str()) {
-            Some(text) => done(text.to_owned()),
-            None => ask(&[("capital_question", sampling("What is the capital of France?", 100))], None),
-        },
-        "list_roots" => match answers.get("client_roots").and_then(|answer| answer["roots"].as_array()) {
-            Some(roots) => done(format!("The client's roots: {}", json!(roots))),
-            None => ask(&[("client_roots", roots())], None),
-        },
-        "request_state" => confirmed(fixture, state, answers),
-        "tampered_state" => confirmed(fixture, state, answers),
-        "multiple_inputs" => several(fixture, state, answers),
-        "multi_round" => rounds(fixture, state, answers),
-        "capabilities" => {
-            let client = context.client_capabilities().unwrap_or_default();
-            let mut wanted = Vec::new();
-            if client.elicitation.is_some() {
-                wanted.push(("user_name", name_form()));
+    Some(
+        match request.name.strip_prefix("test_input_required_result_")? {
+            "elicitation" => match accepted(answers, "user_name") {
+                Some(content) => done(format!(
+                    "Hello, {}!",
+                    content["name"].as_str().unwrap_or("?")
+                )),
+                None => ask(&[("user_name", name_form())], None),
+            },
+            "sampling" => match answers
+                .get("capital_question")
+                .and_then(|answer| answer["content"]["text"].as_str())
+            {
+                Some(text) => done(text.to_owned()),
+                None => ask(
+                    &[(
+                        "capital_question",
+                        sampling("What is the capital of France?", 100),
+                    )],
+                    None,
+                ),
+            },
+            "list_roots" => match answers
+                .get("client_roots")
+                .and_then(|answer| answer["roots"].as_array())
+            {
+                Some(roots) => done(format!("The client's roots: {}", json!(roots))),
+                None => ask(&[("client_roots", roots())], None),
+            },
+            "request_state" => confirmed(fixture, state, answers),
+            "tampered_state" => confirmed(fixture, state, answers),
+            "multiple_inputs" => several(fixture, state, answers),
+            "multi_round" => rounds(fixture, state, answers),
+            "capabilities" => {
+                let client = context.client_capabilities().unwrap_or_default();
+                let mut wanted = Vec::new();
+                if client.elicitation.is_some() {
+                    wanted.push(("user_name", name_form()));
+                }
+                if client.sampling.is_some() {
+                    wanted.push(("greeting", sampling("Generate a greeting", 50)));
+                }
+                if wanted.is_empty() {
+                    done("the client can do nothing".to_owned())
+                } else {
+                    ask(&wanted, None)
+                }
             }
-            if client.sampling.is_some() {
-                wanted.push(("greeting", sampling("Generate a greeting", 50)));
-            }
-            if wanted.is_empty() { done("the client can do nothing".to_owned()) } else { ask(&wanted, None) }
-        }
-        _ => return None,
-    })
+            _ => return None,
+        },
+    )
 }
 
 /// Asks for a confirmation, and believes it only together with the state it was asked with.
@@ -74,7 +95,10 @@ fn confirmed(fixture: &Fixture, state: Option<&str>, answers: &InputResponses) -
     open(fixture, state, b"asked")?;
     match accepted(answers, "confirm") {
         Some(_) => done("state-ok".to_owned()),
-        None => Err(ErrorData::invalid_params("the confirmation is missing", None)),
+        None => Err(ErrorData::invalid_params(
+            "the confirmation is missing",
+            None,
+        )),
     }
 }
 
@@ -86,29 +110,57 @@ fn several(fixture: &Fixture, state: Option<&str>, answers: &InputResponses) -> 
             return done("all three were answered".to_owned());
         }
     }
-    let wanted =
-        [("client_roots", roots()), ("greeting", sampling("Generate a greeting", 50)), ("user_name", name_form())];
+    let wanted = [
+        ("client_roots", roots()),
+        ("greeting", sampling("Generate a greeting", 50)),
+        ("user_name", name_form()),
+    ];
     ask(&wanted, Some(fixture.seal.seal(b"several")))
 }
 
 fn rounds(fixture: &Fixture, state: Option<&str>, answers: &InputResponses) -> Answer {
-    let second = || form("Step 2: What is your favorite color?", json!({ "color": { "type": "string" } }));
-    match state.map(|state| fixture.seal.open(state)).transpose().map_err(refused)?.as_deref() {
+    let second = || {
+        form(
+            "Step 2: What is your favorite color?",
+            json!({ "color": { "type": "string" } }),
+        )
+    };
+    match state
+        .map(|state| fixture.seal.open(state))
+        .transpose()
+        .map_err(refused)?
+        .as_deref()
+    {
         None => {
-            let first = form("Step 1: What is your name?", json!({ "name": { "type": "string" } }));
+            let first = form(
+                "Step 1: What is your name?",
+                json!({ "name": { "type": "string" } }),
+            );
             ask(&[("step1", first)], Some(fixture.seal.seal(b"round 1")))
         }
         Some(b"round 1") if accepted(answers, "step1").is_some() => {
             ask(&[("step2", second())], Some(fixture.seal.seal(b"round 2")))
         }
-        Some(b"round 2") if accepted(answers, "step2").is_some() => done("both were answered".to_owned()),
-        Some(_) => Err(ErrorData::invalid_params("this is no answer to what was asked", None)),
+        Some(b"round 2") if accepted(answers, "step2").is_some() => {
+            done("both were answered".to_owned())
+        }
+        Some(_) => Err(ErrorData::invalid_params(
+            "this is no answer to what was asked",
+            None,
+        )),
     }
 }
 
 fn open(fixture: &Fixture, state: &str, wanted: &[u8]) -> Result<(), ErrorData> {
     let opened = fixture.seal.open(state).map_err(refused)?;
-    if opened == wanted { Ok(()) } else { Err(ErrorData::invalid_params("this state belongs elsewhere", None)) }
+    if opened == wanted {
+        Ok(())
+    } else {
+        Err(ErrorData::invalid_params(
+            "this state belongs elsewhere",
+            None,
+        ))
+    }
 }
 
 fn refused(_: rmcp::model::RequestStateError) -> ErrorData {
@@ -118,17 +170,26 @@ fn refused(_: rmcp::model::RequestStateError) -> ErrorData {
 /// What a person entered under this key, if they accepted.
 pub(crate) fn accepted(answers: &InputResponses, key: &str) -> Option<Value> {
     let answer = answers.get(key)?;
-    (answer["action"] == "accept").then(|| answer["content"].clone()).filter(Value::is_object)
+    (answer["action"] == "accept")
+        .then(|| answer["content"].clone())
+        .filter(Value::is_object)
 }
 
 pub(crate) fn form(message: &str, properties: Value) -> Value {
-    let required: Vec<_> = properties.as_object().into_iter().flat_map(|map| map.keys().cloned()).collect();
+    let required: Vec<_> = properties
+        .as_object()
+        .into_iter()
+        .flat_map(|map| map.keys().cloned())
+        .collect();
     let schema = json!({ "type": "object", "properties": properties, "required": required });
     json!({ "method": "elicitation/create", "params": { "mode": "form", "message": message, "requestedSchema": schema } })
 }
 
 fn name_form() -> Value {
-    form("What is your name?", json!({ "name": { "type": "string" } }))
+    form(
+        "What is your name?",
+        json!({ "name": { "type": "string" } }),
+    )
 }
 
 fn sampling(text: &str, tokens: u32) -> Value {
@@ -141,7 +202,10 @@ fn roots() -> Value {
 }
 
 /// One round of questions.
-pub(crate) fn round(wanted: &[(&str, Value)], state: Option<String>) -> Result<InputRequiredResult, ErrorData> {
+pub(crate) fn round(
+    wanted: &[(&str, Value)],
+    state: Option<String>,
+) -> Result<InputRequiredResult, ErrorData> {
     let requests = wanted.iter().map(|(key, request)| {
         let request: InputRequest = serde_json::from_value(request.clone())?;
         Ok(((*key).to_owned(), request))

@@ -2,11 +2,12 @@
 
 use crate::{ask_back, prompts, resources, tools};
 use rmcp::model::{
-    CacheScope, CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult, CompletionInfo, ErrorData,
-    GetPromptRequestParams, GetPromptResponse, Implementation, ListPromptsResult, ListResourceTemplatesResult,
-    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse,
-    RequestStateCodec, ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter,
-    UnsubscribeRequestParams,
+    CacheScope, CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult,
+    CompletionInfo, ErrorData, GetPromptRequestParams, GetPromptResponse, Implementation,
+    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+    PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, RequestStateCodec,
+    ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscribeRequestParams,
+    SubscriptionFilter, UnsubscribeRequestParams,
 };
 use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
@@ -35,7 +36,10 @@ pub(crate) const FRESH_MS: u64 = 1000;
 impl Fixture {
     pub(crate) fn new() -> anyhow::Result<Self> {
         let key: [u8; 32] = rand::random();
-        Ok(Self { seal: Arc::new(RequestStateCodec::try_new(key)?), changes: broadcast::channel(16).0 })
+        Ok(Self {
+            seal: Arc::new(RequestStateCodec::try_new(key)?),
+            changes: broadcast::channel(16).0,
+        })
     }
 }
 
@@ -60,7 +64,8 @@ impl ServerHandler for Fixture {
             .enable_completions()
             .enable_logging()
             .build();
-        ServerConfig::new(capabilities).with_server_info(Implementation::new("lazaret-conformance", "1"))
+        ServerConfig::new(capabilities)
+            .with_server_info(Implementation::new("lazaret-conformance", "1"))
     }
 
     async fn list_tools(
@@ -111,7 +116,9 @@ impl ServerHandler for Fixture {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        cacheable!(ListResourceTemplatesResult::with_all_items(resources::templates()))
+        cacheable!(ListResourceTemplatesResult::with_all_items(
+            resources::templates()
+        ))
     }
 
     async fn read_resource(
@@ -128,24 +135,43 @@ impl ServerHandler for Fixture {
         _: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
         let words = ["paris", "park", "party"];
-        let fitting = words.iter().filter(|word| word.starts_with(&request.argument.value)).map(|word| (*word).to_owned());
-        let info = CompletionInfo::new(fitting.collect()).map_err(|why| ErrorData::internal_error(why, None))?;
+        let fitting = words
+            .iter()
+            .filter(|word| word.starts_with(&request.argument.value))
+            .map(|word| (*word).to_owned());
+        let info = CompletionInfo::new(fitting.collect())
+            .map_err(|why| ErrorData::internal_error(why, None))?;
         Ok(CompleteResult::new(info))
     }
 
-    async fn set_level(&self, _: SetLevelRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+    async fn set_level(
+        &self,
+        _: SetLevelRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
         Ok(())
     }
 
-    async fn subscribe(&self, _: SubscribeRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+    async fn subscribe(
+        &self,
+        _: SubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
         Ok(())
     }
 
-    async fn unsubscribe(&self, _: UnsubscribeRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+    async fn unsubscribe(
+        &self,
+        _: UnsubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
         Ok(())
     }
 
-    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
         Some(requested.supported_by(&self.get_info().capabilities))
     }
 

@@ -11,7 +11,10 @@
 //! conformance_fixture [--sessions]     prints {"url": …} and serves until its input ends
 //! ```
 #![forbid(unsafe_code)]
-#![expect(deprecated, reason = "the 2025 scenarios ask for what the 2026 revision removed")]
+#![expect(
+    deprecated,
+    reason = "the 2025 scenarios ask for what the 2026 revision removed"
+)]
 
 mod ask_back;
 mod content;
@@ -41,12 +44,22 @@ use tower::ServiceBuilder;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::WARN).init();
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(tracing::Level::WARN)
+        .init();
     let data = tempfile::tempdir()?;
     let services = services(data.path()).await?;
     let token = services
         .keys
-        .create(&Principal::controller(), CreateKey { scope: Scope::Read, name: None, expires: None })
+        .create(
+            &Principal::controller(),
+            CreateKey {
+                scope: Scope::Read,
+                name: None,
+                expires: None,
+            },
+        )
         .await?
         .token;
 
@@ -57,8 +70,13 @@ async fn main() -> anyhow::Result<()> {
     settings.mcp_sessions = std::env::args().any(|argument| argument == "--sessions");
 
     let fixture = Fixture::new()?;
-    let product = lazaret_edge::router_with_mcp(services.clone(), settings, move || fixture.clone());
-    writeln!(std::io::stdout(), "{}", json!({ "url": format!("http://{address}/mcp") }))?;
+    let product =
+        lazaret_edge::router_with_mcp(services.clone(), settings, move || fixture.clone());
+    writeln!(
+        std::io::stdout(),
+        "{}",
+        json!({ "url": format!("http://{address}/mcp") })
+    )?;
     tokio::spawn({
         let stop = stop.clone();
         async move {
@@ -86,7 +104,8 @@ async fn services(data: &std::path::Path) -> anyhow::Result<Services> {
 
 /// Adds the token to every request before the product's router sees it.
 fn with_bearer(product: Router, token: &str) -> anyhow::Result<Router> {
-    let value = HeaderValue::from_str(&format!("Bearer {token}")).context("a token is visible ASCII")?;
+    let value =
+        HeaderValue::from_str(&format!("Bearer {token}")).context("a token is visible ASCII")?;
     let add = move |mut request: Request<axum::body::Body>| {
         request.headers_mut().insert(AUTHORIZATION, value.clone());
         request

@@ -3,8 +3,8 @@
 use crate::ask_back;
 use crate::content::{PICTURE, embedded};
 use rmcp::model::{
-    ContentBlock, ErrorData, GetPromptRequestParams, GetPromptResponse, GetPromptResult, Prompt, PromptArgument,
-    PromptMessage, Role,
+    ContentBlock, ErrorData, GetPromptRequestParams, GetPromptResponse, GetPromptResult, Prompt,
+    PromptArgument, PromptMessage, Role,
 };
 use serde_json::json;
 
@@ -12,9 +12,17 @@ pub(crate) fn list() -> Vec<Prompt> {
     let prompt = |name: &str, arguments: &[&str]| {
         let arguments = arguments
             .iter()
-            .map(|name| PromptArgument::new(*name).with_description("A value.").with_required(true))
+            .map(|name| {
+                PromptArgument::new(*name)
+                    .with_description("A value.")
+                    .with_required(true)
+            })
             .collect::<Vec<_>>();
-        Prompt::new(name, Some("A fixture of the conformance suite."), Some(arguments))
+        Prompt::new(
+            name,
+            Some("A fixture of the conformance suite."),
+            Some(arguments),
+        )
     };
     vec![
         prompt("test_input_required_result_prompt", &[]),
@@ -27,20 +35,32 @@ pub(crate) fn list() -> Vec<Prompt> {
 
 pub(crate) fn get(request: &GetPromptRequestParams) -> Result<GetPromptResponse, ErrorData> {
     let argument = |name: &str| {
-        let value = request.arguments.as_ref().and_then(|arguments| arguments.get(name)).and_then(|value| value.as_str());
-        value.map(str::to_owned).ok_or_else(|| ErrorData::invalid_params(format!("{name} is missing"), None))
+        let value = request
+            .arguments
+            .as_ref()
+            .and_then(|arguments| arguments.get(name))
+            .and_then(|value| value.as_str());
+        value
+            .map(str::to_owned)
+            .ok_or_else(|| ErrorData::invalid_params(format!("{name} is missing"), None))
     };
     let said = |text: String| PromptMessage::new_text(Role::User, text);
     let messages = match request.name.as_str() {
         "test_simple_prompt" => vec![said("This is a simple prompt for testing.".to_owned())],
         "test_prompt_with_arguments" => {
             let (first, second) = (argument("arg1")?, argument("arg2")?);
-            vec![said(format!("Prompt with arguments: arg1='{first}', arg2='{second}'"))]
+            vec![said(format!(
+                "Prompt with arguments: arg1='{first}', arg2='{second}'"
+            ))]
         }
         "test_prompt_with_embedded_resource" => vec![
             PromptMessage::new(
                 Role::User,
-                embedded(&argument("resourceUri")?, "text/plain", "Embedded resource content for testing."),
+                embedded(
+                    &argument("resourceUri")?,
+                    "text/plain",
+                    "Embedded resource content for testing.",
+                ),
             ),
             said("Please process the embedded resource above.".to_owned()),
         ],
@@ -49,12 +69,21 @@ pub(crate) fn get(request: &GetPromptRequestParams) -> Result<GetPromptResponse,
             said("Please analyze the image above.".to_owned()),
         ],
         "test_input_required_result_prompt" => {
-            let answer = request.input_responses.as_ref().and_then(|answers| ask_back::accepted(answers, "user_context"));
+            let answer = request
+                .input_responses
+                .as_ref()
+                .and_then(|answers| ask_back::accepted(answers, "user_context"));
             let Some(answer) = answer else {
-                let wanted = ask_back::form("What context should the prompt use?", json!({ "context": { "type": "string" } }));
+                let wanted = ask_back::form(
+                    "What context should the prompt use?",
+                    json!({ "context": { "type": "string" } }),
+                );
                 return Ok(ask_back::round(&[("user_context", wanted)], None)?.into());
             };
-            vec![said(format!("Prompt in this context: {}", answer["context"]))]
+            vec![said(format!(
+                "Prompt in this context: {}",
+                answer["context"]
+            ))]
         }
         _ => return Err(ErrorData::invalid_params("there is no such prompt", None)),
     };

@@ -4,12 +4,13 @@ use crate::content::{PICTURE, SOUND, embedded};
 use crate::handler::{Change, Fixture};
 use rmcp::RoleServer;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResult, ClientCapabilities, ContentBlock, CreateMessageRequestParams,
-    ElicitRequestParams, ErrorData, JsonObject, LoggingLevel, LoggingMessageNotificationParam, ProgressNotificationParam,
-    SamplingMessage, Tool,
+    CallToolRequestParams, CallToolResult, ClientCapabilities, ContentBlock,
+    CreateMessageRequestParams, ElicitRequestParams, ErrorData, JsonObject, LoggingLevel,
+    LoggingMessageNotificationParam, ProgressNotificationParam, SamplingMessage, Tool,
 };
-use rmcp::service::RequestContext;
+use rmcp::service::{RequestContext, ServiceError};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// All tools by name.
 pub(crate) fn list() -> Vec<Tool> {
@@ -31,10 +32,15 @@ pub(crate) fn list() -> Vec<Tool> {
         "test_trigger_tool_change",
     ];
     let names = plain.iter().chain(crate::ask_back::TOOLS);
-    let mut tools: Vec<Tool> = names.map(|name| tool(name, json!({ "type": "object", "properties": {} }))).collect();
+    let mut tools: Vec<Tool> = names
+        .map(|name| tool(name, json!({ "type": "object", "properties": {} })))
+        .collect();
     for (name, argument) in [("test_elicitation", "message"), ("test_sampling", "prompt")] {
         let properties = json!({ argument: { "type": "string", "description": "What to ask." } });
-        tools.push(tool(name, json!({ "type": "object", "properties": properties, "required": [argument] })));
+        tools.push(tool(
+            name,
+            json!({ "type": "object", "properties": properties, "required": [argument] }),
+        ));
     }
     tools.push(tool("json_schema_2020_12_tool", wide_schema()));
     tools.sort_by(|a, b| a.name.cmp(&b.name));
@@ -78,23 +84,37 @@ pub(crate) async fn call(
     context: &RequestContext<RoleServer>,
 ) -> Result<CallToolResult, ErrorData> {
     let content = match request.name.as_ref() {
-        "test_simple_text" => vec![ContentBlock::text("This is a simple text response for testing.")],
+        "test_simple_text" => vec![ContentBlock::text(
+            "This is a simple text response for testing.",
+        )],
         "test_image_content" => vec![ContentBlock::image(PICTURE, "image/png")],
         "test_audio_content" => vec![ContentBlock::audio(SOUND, "audio/wav")],
         "test_embedded_resource" => {
-            vec![embedded("test://embedded-resource", "text/plain", "This is an embedded resource content.")]
+            vec![embedded(
+                "test://embedded-resource",
+                "text/plain",
+                "This is an embedded resource content.",
+            )]
         }
         "test_multiple_content_types" => vec![
             ContentBlock::text("Multiple content types test:"),
             ContentBlock::image(PICTURE, "image/png"),
-            embedded("test://mixed-content-resource", "application/json", r#"{"test":"data","value":123}"#),
+            embedded(
+                "test://mixed-content-resource",
+                "application/json",
+                r#"{"test":"data","value":123}"#,
+            ),
         ],
         "test_error_handling" => {
             let text = "This tool intentionally returns an error for testing";
             return Ok(CallToolResult::error(vec![ContentBlock::text(text)]));
         }
         "test_tool_with_logging" => {
-            for said in ["Tool execution started", "Tool processing data", "Tool execution completed"] {
+            for said in [
+                "Tool execution started",
+                "Tool processing data",
+                "Tool execution completed",
+            ] {
                 log(context, said).await;
             }
             vec![ContentBlock::text("logged")]
@@ -112,7 +132,9 @@ pub(crate) async fn call(
         }
         "test_streaming_elicitation" => vec![ContentBlock::text("nothing was asked")],
         "test_missing_capability" => {
-            let sampling = context.client_capabilities().is_some_and(|client| client.sampling.is_some());
+            let sampling = context
+                .client_capabilities()
+                .is_some_and(|client| client.sampling.is_some());
             if !sampling {
                 let wanted = ClientCapabilities::builder().enable_sampling().build();
                 return Err(ErrorData::missing_required_client_capability(wanted));
@@ -128,10 +150,22 @@ pub(crate) async fn call(
                 "email": { "type": "string", "description": "User's email address" },
             });
             let schema = json!({ "type": "object", "properties": properties, "required": ["username", "email"] });
-            return elicit(context, argument(request, "message"), schema, "User response").await;
+            return elicit(
+                context,
+                argument(request, "message"),
+                schema,
+                "User response",
+            )
+            .await;
         }
         "test_elicitation_sep1034_defaults" => {
-            return elicit(context, "With defaults", defaults(), "Elicitation completed").await;
+            return elicit(
+                context,
+                "With defaults",
+                defaults(),
+                "Elicitation completed",
+            )
+            .await;
         }
         "test_elicitation_sep1330_enums" => {
             return elicit(context, "With choices", choices(), "Elicitation completed").await;
@@ -143,7 +177,12 @@ pub(crate) async fn call(
 }
 
 fn argument<'a>(request: &'a CallToolRequestParams, name: &str) -> &'a str {
-    request.arguments.as_ref().and_then(|arguments| arguments.get(name)).and_then(Value::as_str).unwrap_or("?")
+    request
+        .arguments
+        .as_ref()
+        .and_then(|arguments| arguments.get(name))
+        .and_then(Value::as_str)
+        .unwrap_or("?")
 }
 
 fn changed(fixture: &Fixture, change: Change) -> Vec<ContentBlock> {
@@ -153,24 +192,41 @@ fn changed(fixture: &Fixture, change: Change) -> Vec<ContentBlock> {
 }
 
 async fn log(context: &RequestContext<RoleServer>, said: &str) {
-    let message = LoggingMessageNotificationParam::new(LoggingLevel::Info, json!(said)).with_logger("conformance");
+    let message = LoggingMessageNotificationParam::new(LoggingLevel::Info, json!(said))
+        .with_logger("conformance");
     let _ = context.peer.notify_logging_message(message).await;
 }
 
 async fn progress(context: &RequestContext<RoleServer>) {
-    let Some(token) = context.meta.get_progress_token() else { return };
+    let Some(token) = context.meta.get_progress_token() else {
+        return;
+    };
     for step in [0.0, 50.0, 100.0] {
         let notice = ProgressNotificationParam::new(token.clone(), step).with_total(100.0);
         let _ = context.peer.notify_progress(notice).await;
     }
 }
 
-async fn sample(request: &CallToolRequestParams, context: &RequestContext<RoleServer>) -> Result<CallToolResult, ErrorData> {
-    let wanted = CreateMessageRequestParams::new(vec![SamplingMessage::user_text(argument(request, "prompt"))], 100);
-    Ok(match context.peer.create_message(wanted).await {
+async fn sample(
+    request: &CallToolRequestParams,
+    context: &RequestContext<RoleServer>,
+) -> Result<CallToolResult, ErrorData> {
+    let wanted = CreateMessageRequestParams::new(
+        vec![SamplingMessage::user_text(argument(request, "prompt"))],
+        100,
+    );
+    Ok(match answered(context.peer.create_message(wanted)).await {
         Ok(answer) => {
-            let text = answer.message.content.first().and_then(|block| block.as_text()).map(|text| text.text.clone());
-            CallToolResult::success(vec![ContentBlock::text(format!("LLM response: {}", text.unwrap_or_default()))])
+            let text = answer
+                .message
+                .content
+                .first()
+                .and_then(|block| block.as_text())
+                .map(|text| text.text.clone());
+            CallToolResult::success(vec![ContentBlock::text(format!(
+                "LLM response: {}",
+                text.unwrap_or_default()
+            ))])
         }
         Err(why) => CallToolResult::error(vec![ContentBlock::text(format!("not sampled: {why}"))]),
     })
@@ -182,18 +238,38 @@ async fn elicit(
     schema: Value,
     said: &str,
 ) -> Result<CallToolResult, ErrorData> {
-    let requested_schema =
-        serde_json::from_value(schema).map_err(|why| ErrorData::internal_error(why.to_string(), None))?;
-    let wanted = ElicitRequestParams::FormElicitationParams { meta: None, message: message.to_owned(), requested_schema };
-    Ok(match context.peer.create_elicitation(wanted).await {
-        Ok(answer) => {
-            let action = serde_json::to_value(&answer.action).unwrap_or_default();
-            let content = json!(answer.content);
-            let text = format!("{said}: action={}, content={content}", action.as_str().unwrap_or("?"));
-            CallToolResult::success(vec![ContentBlock::text(text)])
-        }
-        Err(why) => CallToolResult::error(vec![ContentBlock::text(format!("not answered: {why}"))]),
-    })
+    let requested_schema = serde_json::from_value(schema)
+        .map_err(|why| ErrorData::internal_error(why.to_string(), None))?;
+    let wanted = ElicitRequestParams::FormElicitationParams {
+        meta: None,
+        message: message.to_owned(),
+        requested_schema,
+    };
+    Ok(
+        match answered(context.peer.create_elicitation(wanted)).await {
+            Ok(answer) => {
+                let action = serde_json::to_value(&answer.action).unwrap_or_default();
+                let content = json!(answer.content);
+                let text = format!(
+                    "{said}: action={}, content={content}",
+                    action.as_str().unwrap_or("?")
+                );
+                CallToolResult::success(vec![ContentBlock::text(text)])
+            }
+            Err(why) => {
+                CallToolResult::error(vec![ContentBlock::text(format!("not answered: {why}"))])
+            }
+        },
+    )
+}
+
+/// What the client answers. Without a session no answer can reach this call, so it is not waited for
+/// as long as the suite would.
+async fn answered<T>(asked: impl Future<Output = Result<T, ServiceError>>) -> Result<T, String> {
+    let answer = tokio::time::timeout(Duration::from_secs(3), asked).await;
+    answer
+        .map_err(|_| "no answer".to_owned())?
+        .map_err(|why| why.to_string())
 }
 
 fn defaults() -> Value {
