@@ -5,8 +5,12 @@ use lazaret_domain::{Denial, DenialCode};
 use serde::de::DeserializeOwned;
 use std::error::Error;
 
-/// Reads a value from JSON text.
+/// Reads a value from the text of a JSON object. (An array would be read as an object's fields in
+/// the order of their declaration.)
 pub(crate) fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Denial> {
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err(Denial::new(DenialCode::InvalidRequest, "not a JSON object"));
+    }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
@@ -98,8 +102,8 @@ mod tests {
 
     fn code_of(body: &str) -> (DenialCode, Option<String>) {
         let denial = from_slice::<CreateRun>(body.as_bytes()).unwrap_err();
-        if let Ok(value) = serde_json::from_str(body) {
-            let parsed = from_value::<CreateRun>(value).unwrap_err();
+        if let Ok(object @ serde_json::Value::Object(_)) = serde_json::from_str(body) {
+            let parsed = from_value::<CreateRun>(object).unwrap_err();
             assert_eq!(parsed.code, denial.code, "{body}");
         }
         (denial.code, denial.field)
@@ -160,7 +164,7 @@ mod tests {
 
     #[test]
     fn deep_json_is_refused_and_not_followed() {
-        let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
+        let deep = format!("{{\"a\":{}1{}}}", "[".repeat(100_000), "]".repeat(100_000));
         assert_eq!(
             from_slice::<serde_json::Value>(deep.as_bytes())
                 .unwrap_err()

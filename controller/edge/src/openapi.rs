@@ -5,9 +5,11 @@ use crate::table::{Access, Table};
 use lazaret_api::public::{Problem, Scope};
 use lazaret_domain::DenialCode;
 use utoipa::openapi::path::Operation;
+use utoipa::openapi::schema::{Schema, Type};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{
-    Components, ContentBuilder, InfoBuilder, OpenApi, OpenApiBuilder, Ref, ResponseBuilder,
+    Components, ContentBuilder, InfoBuilder, ObjectBuilder, OpenApi, OpenApiBuilder, Ref,
+    ResponseBuilder,
 };
 use utoipa::{PartialSchema, ToSchema};
 
@@ -46,7 +48,7 @@ pub(crate) fn frame() -> OpenApi {
         .insert(Problem::name().into_owned(), Problem::schema());
     components
         .schemas
-        .insert(DenialCode::name().into_owned(), DenialCode::schema());
+        .insert(DenialCode::name().into_owned(), codes().into());
     let info = InfoBuilder::new()
         .title("Lazaret")
         .version("1")
@@ -56,6 +58,17 @@ pub(crate) fn frame() -> OpenApi {
         .info(info)
         .components(Some(components))
         .build()
+}
+
+/// The codes as they are on the wire. (The derived schema shows the names of the code instead.)
+fn codes() -> Schema {
+    let codes = DenialCode::ALL.iter().map(|code| code.as_str());
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .description(Some("The stable code of a refusal."))
+        .enum_values(Some(codes))
+        .build()
+        .into()
 }
 
 /// Says in the document who may call an operation, and that it can refuse.

@@ -4,7 +4,7 @@ use crate::decode;
 use crate::detached::detached;
 use crate::mcp::args::{self, Delegate, Directory, File, OneRun, Status, Watch};
 use crate::mcp::catalog::Kind;
-use crate::mcp::progress;
+use crate::mcp::progress::Progress;
 use crate::mcp::reply::{self, Reply};
 use crate::mcp::tools::Tools;
 use lazaret_api::public::Run;
@@ -115,10 +115,18 @@ async fn settled(
         return Ok(run);
     }
     let id: RunId = run.run.clone();
-    tokio::select! {
-        settled = tools.services.runs.wait(by, &id, wait) => settled,
-        () = progress::report(&tools.services, by, &id, context) => Ok(run),
-        () = context.ct.cancelled() => Ok(run),
-        () = tools.stop.cancelled() => Ok(run),
+    let mut progress = Progress::of(&tools.services, by, &id, context).await;
+    let mut settled = std::pin::pin!(tools.services.runs.wait(by, &id, wait));
+    loop {
+        let notice = tokio::select! {
+            run = &mut settled => return run,
+            () = context.ct.cancelled() => return Ok(run),
+            () = tools.stop.cancelled() => return Ok(run),
+            notice = Progress::next(&mut progress) => notice,
+        };
+        // Sent to its end, so that none can come after the answer.
+        if context.peer.notify_progress(notice).await.is_err() {
+            progress = None;
+        }
     }
 }
