@@ -50,7 +50,10 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     pub(crate) fn new(pace: &crate::Pace) -> Self {
-        Self { next: pace.retry_min, max: pace.retry_max }
+        Self {
+            next: pace.retry_min,
+            max: pace.retry_max,
+        }
     }
 
     pub(crate) fn next(&mut self) -> Duration {

@@ -82,7 +82,12 @@ pub(crate) fn start(core: &Arc<Core>, run: &RunId) {
 
 /// Asks the run's driver for something and waits until that is in the store.
 pub(crate) async fn ask(core: &Arc<Core>, run: &RunId, want: Want) -> Result<(), Denial> {
-    let stopping = || Denial::new(DenialCode::Stopping, "the controller is stopping; ask again in a moment");
+    let stopping = || {
+        Denial::new(
+            DenialCode::Stopping,
+            "the controller is stopping; ask again in a moment",
+        )
+    };
     // A driver that ends just now takes its inbox with it; the next one has another.
     for _ in 0..16 {
         if core.stop.is_cancelled() {
@@ -142,7 +147,9 @@ async fn drive(core: Arc<Core>, run: RunId, mut inbox: mpsc::Receiver<Ask>) {
 
 /// One generation: from the store to the end, or to where it cannot go on.
 async fn generation(core: &Arc<Core>, run: &RunId) -> Result<(), Halt> {
-    let Some(taken) = core.ports.store.take(run).await? else { return Ok(()) };
+    let Some(taken) = core.ports.store.take(run).await? else {
+        return Ok(());
+    };
     let mut session = Session::new(Arc::clone(core), taken);
     Box::pin(session.carry_out()).await?;
     session.keep().await
@@ -170,6 +177,9 @@ async fn note(core: &Arc<Core>, run: &RunId, want: Want) -> Result<(), Denial> {
     if facts == record.facts {
         return Ok(());
     }
-    core.ports.store.commit(run, record.fence, now, vec![Fact::Facts(Box::new(facts))]).await?;
+    core.ports
+        .store
+        .commit(run, record.fence, now, vec![Fact::Facts(Box::new(facts))])
+        .await?;
     Ok(())
 }

@@ -18,7 +18,10 @@ impl Feeds {
     pub(crate) fn subscribe(&self, run: &RunId) -> watch::Receiver<u64> {
         let mut feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
         feeds.retain(|_, feed| feed.receiver_count() > 0);
-        feeds.entry(run.clone()).or_insert_with(|| watch::Sender::new(0)).subscribe()
+        feeds
+            .entry(run.clone())
+            .or_insert_with(|| watch::Sender::new(0))
+            .subscribe()
     }
 
     /// Says that the run has events up to this number.
@@ -48,13 +51,19 @@ mod tests {
 
     #[test]
     fn a_feed_lasts_as_long_as_somebody_waits() {
-        let (feeds, run) = (Feeds::default(), RunId::make(jiff::Timestamp::UNIX_EPOCH, 1));
+        let (feeds, run) = (
+            Feeds::default(),
+            RunId::make(jiff::Timestamp::UNIX_EPOCH, 1),
+        );
         let mut receiver = feeds.subscribe(&run);
         feeds.publish(&run, 3);
         assert!(receiver.has_changed().unwrap());
         assert_eq!(*receiver.borrow_and_update(), 3);
         feeds.publish(&run, 2);
-        assert!(!receiver.has_changed().unwrap(), "an older number is no news");
+        assert!(
+            !receiver.has_changed().unwrap(),
+            "an older number is no news"
+        );
         drop(receiver);
         let other = RunId::make(jiff::Timestamp::UNIX_EPOCH, 2);
         let _kept = feeds.subscribe(&other);

@@ -54,7 +54,10 @@ head -c "$(($2 + 1))" < "$scratch/diff"
 
 /// Where the work of a run lies in the guest.
 pub(crate) fn directory(repo: Option<&RepoName>) -> String {
-    repo.map_or_else(|| WORKSPACE.to_owned(), |repo| format!("{WORKSPACE}/{}", repo.name()))
+    repo.map_or_else(
+        || WORKSPACE.to_owned(),
+        |repo| format!("{WORKSPACE}/{}", repo.name()),
+    )
 }
 
 /// The environment of every command of a run: from scratch, the same each time.
@@ -64,25 +67,50 @@ pub(crate) fn environment(run: &RunId) -> Result<BTreeMap<EnvName, String>, Deni
         ("USER", "agent"),
         ("LOGNAME", "agent"),
         ("SHELL", "/bin/sh"),
-        ("PATH", "/home/agent/.local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+        (
+            "PATH",
+            "/home/agent/.local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        ),
         ("LANG", "C.UTF-8"),
         ("TERM", "dumb"),
         ("TMPDIR", "/tmp"),
         ("GIT_TERMINAL_PROMPT", "0"),
         ("LAZARET_RUN", run.as_str()),
     ];
-    fixed.into_iter().map(|(name, value)| Ok((name.parse()?, value.to_owned()))).collect()
+    fixed
+        .into_iter()
+        .map(|(name, value)| Ok((name.parse()?, value.to_owned())))
+        .collect()
 }
 
 /// A command of a run.
-pub(crate) fn command(run: &RunId, argv: Argv, cwd: String, longest: Span) -> Result<ExecRequest, Denial> {
-    let limits = ExecLimits { max_duration: longest, ..ExecLimits::default() };
-    let spec = ExecSpec { argv, env: environment(run)?, cwd, limits };
-    Ok(ExecRequest { spec, stdin: String::new(), output_cap: default_output_cap() })
+pub(crate) fn command(
+    run: &RunId,
+    argv: Argv,
+    cwd: String,
+    longest: Span,
+) -> Result<ExecRequest, Denial> {
+    let limits = ExecLimits {
+        max_duration: longest,
+        ..ExecLimits::default()
+    };
+    let spec = ExecSpec {
+        argv,
+        env: environment(run)?,
+        cwd,
+        limits,
+    };
+    Ok(ExecRequest {
+        spec,
+        stdin: String::new(),
+        output_cap: default_output_cap(),
+    })
 }
 
 fn script(text: &str, arguments: &[&str]) -> Result<Argv, Denial> {
-    let mut words: Vec<String> = ["sh", "-eu", "-c", text, "lazaret"].map(str::to_owned).to_vec();
+    let mut words: Vec<String> = ["sh", "-eu", "-c", text, "lazaret"]
+        .map(str::to_owned)
+        .to_vec();
     words.extend(arguments.iter().map(|word| (*word).to_owned()));
     Argv::new(words)
 }
@@ -98,9 +126,15 @@ pub(crate) fn clone(
     let url = format!("{base_url}{repo}.git");
     let branch = BranchName::of(run);
     let git_ref = git_ref.map_or("", GitRef::as_str);
-    let argv = script(CLONE, &[&url, &directory(Some(repo)), git_ref, branch.as_str()])?;
+    let argv = script(
+        CLONE,
+        &[&url, &directory(Some(repo)), git_ref, branch.as_str()],
+    )?;
     let mut request = command(run, argv, WORKSPACE.to_owned(), longest)?;
-    request.spec.env.insert("GIT_ALLOW_PROTOCOL".parse()?, "http:https".to_owned());
+    request
+        .spec
+        .env
+        .insert("GIT_ALLOW_PROTOCOL".parse()?, "http:https".to_owned());
     request.output_cap = 1 << 20;
     Ok(request)
 }
@@ -114,7 +148,9 @@ pub(crate) fn diff(run: &RunId, repo: &RepoName, base: &str) -> Result<ExecReque
 /// Reads the base commit from the clone's standard output: one line of 40 or 64 hexadecimal digits.
 pub(crate) fn commit_id(output: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(output).ok()?.strip_suffix('\n')?;
-    let hex = text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    let hex = text
+        .bytes()
+        .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     (hex && matches!(text.len(), 40 | 64)).then(|| text.to_owned())
 }
 
@@ -126,13 +162,24 @@ mod tests {
 
     fn run_in(dir: &Path, request: &ExecRequest) -> Output {
         let words = request.spec.argv.words();
-        let command = Command::new(&words[0]).args(&words[1..]).current_dir(dir).output();
+        let command = Command::new(&words[0])
+            .args(&words[1..])
+            .current_dir(dir)
+            .output();
         command.unwrap()
     }
 
     fn git(dir: &Path, words: &[&str]) -> String {
-        let output = Command::new("git").args(words).current_dir(dir).output().unwrap();
-        assert!(output.status.success(), "git {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let output = Command::new("git")
+            .args(words)
+            .current_dir(dir)
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "git {words:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8(output.stdout).unwrap()
     }
 
@@ -161,12 +208,23 @@ mod tests {
             let place = tempfile::tempdir().unwrap();
             let target = place.path().join("demo");
             let url = format!("file://{}", origin.path().display());
-            let argv = script(CLONE, &[&url, target.to_str().unwrap(), git_ref, "lazaret/r1"]).unwrap();
+            let argv = script(
+                CLONE,
+                &[&url, target.to_str().unwrap(), git_ref, "lazaret/r1"],
+            )
+            .unwrap();
             let request = command(&id(), argv, "/".to_owned(), Span::seconds(60)).unwrap();
             let output = run_in(place.path(), &request);
-            assert!(output.status.success(), "{git_ref:?}: {}", String::from_utf8_lossy(&output.stderr));
+            assert!(
+                output.status.success(),
+                "{git_ref:?}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
             assert_eq!(commit_id(&output.stdout).as_deref(), Some(base.as_str()));
-            assert_eq!(git(&target, &["branch", "--show-current"]).trim(), "lazaret/r1");
+            assert_eq!(
+                git(&target, &["branch", "--show-current"]).trim(),
+                "lazaret/r1"
+            );
         }
     }
 
@@ -177,8 +235,15 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let url = format!("file://{}", origin.path().display());
         let target = place.path().join("demo");
-        let argv = script(CLONE, &[&url, target.to_str().unwrap(), "no-such-ref", "lazaret/r1"]).unwrap();
-        let output = run_in(place.path(), &command(&id(), argv, "/".to_owned(), Span::seconds(60)).unwrap());
+        let argv = script(
+            CLONE,
+            &[&url, target.to_str().unwrap(), "no-such-ref", "lazaret/r1"],
+        )
+        .unwrap();
+        let output = run_in(
+            place.path(),
+            &command(&id(), argv, "/".to_owned(), Span::seconds(60)).unwrap(),
+        );
         assert!(!output.status.success());
         assert_eq!(commit_id(&output.stdout), None);
     }
@@ -202,8 +267,18 @@ mod tests {
         let request = diff(&id(), &"acme/demo".parse().unwrap(), &base).unwrap();
         let output = run_in(dir, &request);
         let text = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        for part in ["a/kept.txt b/kept.txt", "+more", "deleted file", "+new", "GIT binary patch"] {
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        for part in [
+            "a/kept.txt b/kept.txt",
+            "+more",
+            "deleted file",
+            "+new",
+            "GIT binary patch",
+        ] {
             assert!(text.contains(part), "{part:?} is missing in\n{text}");
         }
         assert_eq!(std::fs::read(dir.join(".git/index")).unwrap(), index);
@@ -221,7 +296,14 @@ mod tests {
     fn a_base_is_a_whole_commit_id_and_nothing_else() {
         let id = "0123456789abcdef0123456789abcdef01234567";
         assert_eq!(commit_id(format!("{id}\n").as_bytes()).as_deref(), Some(id));
-        for wrong in ["", "\n", id, &format!("{id}\n{id}\n"), &format!("{}\n", id.to_uppercase()), "main\n"] {
+        for wrong in [
+            "",
+            "\n",
+            id,
+            &format!("{id}\n{id}\n"),
+            &format!("{}\n", id.to_uppercase()),
+            "main\n",
+        ] {
             assert_eq!(commit_id(wrong.as_bytes()), None, "{wrong:?}");
         }
     }

@@ -40,11 +40,37 @@ impl Hosts {
             Some(name) => name,
             None => address::name_for(&place.host)?,
         };
-        let HostAddress { user, host, port, host_key } = place.clone();
-        let record = HostRecord { name: name.clone(), user, host, port, host_key, admission: HostAdmission::Active };
-        let known = self.core.ports.store.hosts().await?.into_iter().find(|host| host.name == name);
-        if known.is_some_and(|known| HostRecord { admission: HostAdmission::Active, ..known } != record) {
-            let why = format!("a host named '{name}' is enrolled with another address or key; choose another name");
+        let HostAddress {
+            user,
+            host,
+            port,
+            host_key,
+        } = place.clone();
+        let record = HostRecord {
+            name: name.clone(),
+            user,
+            host,
+            port,
+            host_key,
+            admission: HostAdmission::Active,
+        };
+        let known = self
+            .core
+            .ports
+            .store
+            .hosts()
+            .await?
+            .into_iter()
+            .find(|host| host.name == name);
+        if known.is_some_and(|known| {
+            HostRecord {
+                admission: HostAdmission::Active,
+                ..known
+            } != record
+        }) {
+            let why = format!(
+                "a host named '{name}' is enrolled with another address or key; choose another name"
+            );
             return Err(Denial::new(DenialCode::AlreadyExists, why).at("name"));
         }
         let registry = &self.core.hosts;
@@ -57,7 +83,10 @@ impl Hosts {
             self.core.ports.store.put_host(&record).await?;
             registry.set_admission(&name, HostAdmission::Active);
         }
-        registry.refresh(&name, self.core.settings.pace.patience).await.ok();
+        registry
+            .refresh(&name, self.core.settings.pace.patience)
+            .await
+            .ok();
         tracing::info!(host = %name, by = %by.key, "host enrolled");
         self.one(&name).await
     }
@@ -68,7 +97,9 @@ impl Hosts {
     /// `scope_too_narrow`, `store_failed`.
     pub async fn list(&self, by: &Principal) -> Result<HostList, Denial> {
         by.require(Scope::Operate)?;
-        Ok(HostList { hosts: self.all().await? })
+        Ok(HostList {
+            hosts: self.all().await?,
+        })
     }
 
     /// Says whether new sandboxes go to a host. One that is retired is never asked again: runs that
@@ -76,11 +107,31 @@ impl Hosts {
     ///
     /// # Errors
     /// `host_not_found`, `scope_too_narrow`, `store_failed`.
-    pub async fn set_admission(&self, by: &Principal, name: &HostName, admission: HostAdmission) -> Result<Host, Denial> {
+    pub async fn set_admission(
+        &self,
+        by: &Principal,
+        name: &HostName,
+        admission: HostAdmission,
+    ) -> Result<Host, Denial> {
         by.require(Scope::Admin)?;
-        let stored = self.core.ports.store.hosts().await?.into_iter().find(|host| host.name == *name);
-        let stored = stored.ok_or_else(|| Denial::new(DenialCode::HostNotFound, format!("there is no host '{name}'")))?;
-        let record = HostRecord { admission, ..stored };
+        let stored = self
+            .core
+            .ports
+            .store
+            .hosts()
+            .await?
+            .into_iter()
+            .find(|host| host.name == *name);
+        let stored = stored.ok_or_else(|| {
+            Denial::new(
+                DenialCode::HostNotFound,
+                format!("there is no host '{name}'"),
+            )
+        })?;
+        let record = HostRecord {
+            admission,
+            ..stored
+        };
         self.core.ports.store.put_host(&record).await?;
         if admission == HostAdmission::Retired {
             self.core.hosts.retire(name);
@@ -99,7 +150,12 @@ impl Hosts {
         hosts
             .into_iter()
             .find(|host| host.name == *name)
-            .ok_or_else(|| Denial::new(DenialCode::HostNotFound, format!("there is no host '{name}'")))
+            .ok_or_else(|| {
+                Denial::new(
+                    DenialCode::HostNotFound,
+                    format!("there is no host '{name}'"),
+                )
+            })
     }
 
     /// All hosts as they are shown.
@@ -136,7 +192,12 @@ impl Hosts {
             image = info.image.map_err(&mut keep).ok();
         }
         Host {
-            address: format!("{}@{}:{}", record.user, address::bracketed(&record.host), record.port),
+            address: format!(
+                "{}@{}:{}",
+                record.user,
+                address::bracketed(&record.host),
+                record.port
+            ),
             name: record.name,
             host_key: record.host_key,
             admission: record.admission,

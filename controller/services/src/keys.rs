@@ -32,7 +32,11 @@ impl Secret {
     }
 
     fn token(id: &KeyId, random: &[u8; 32]) -> Self {
-        Self(format!("{PREFIX}{}_{}", &id.as_str()[1..], URL_SAFE_NO_PAD.encode(random)))
+        Self(format!(
+            "{PREFIX}{}_{}",
+            &id.as_str()[1..],
+            URL_SAFE_NO_PAD.encode(random)
+        ))
     }
 }
 
@@ -76,7 +80,11 @@ impl Keys {
     /// before there is one.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, random: Arc<dyn Random>) -> Self {
-        Self { store, clock, random }
+        Self {
+            store,
+            clock,
+            random,
+        }
     }
 
     fn good_now(&self, key: &KeyRecord) -> bool {
@@ -89,12 +97,20 @@ impl Keys {
     /// `unauthenticated` for every token that is not good now, whatever is wrong with it;
     /// `store_failed`.
     pub async fn authenticate(&self, token: &str) -> Result<Principal, Denial> {
-        let refuse = || Denial::new(DenialCode::Unauthenticated, "a valid API key is needed: Authorization: Bearer lzr_…");
+        let refuse = || {
+            Denial::new(
+                DenialCode::Unauthenticated,
+                "a valid API key is needed: Authorization: Bearer lzr_…",
+            )
+        };
         let id = named(token).ok_or_else(refuse)?;
         let key = self.store.key(&id).await?.ok_or_else(refuse)?;
         let same: bool = hash(token).ct_eq(&key.hash).into();
         if same && self.good_now(&key) {
-            Ok(Principal { key: key.id, scope: key.scope })
+            Ok(Principal {
+                key: key.id,
+                scope: key.scope,
+            })
         } else {
             Err(refuse())
         }
@@ -108,14 +124,17 @@ impl Keys {
         by.require(Scope::Admin)?;
         let name = request.name.unwrap_or_default();
         if name.chars().count() > NAME_CHARS || name.chars().any(char::is_control) {
-            let why = format!("a key's name has at most {NAME_CHARS} characters and no control characters");
+            let why = format!(
+                "a key's name has at most {NAME_CHARS} characters and no control characters"
+            );
             return Err(Denial::new(DenialCode::InvalidName, why).at("name"));
         }
         let now = self.clock.now();
         let expires_at = match request.expires {
             None => None,
             Some(span) => Some(now.checked_add(span.duration()).map_err(|_| {
-                Denial::new(DenialCode::InvalidDuration, "a key cannot live that long").at("expires")
+                Denial::new(DenialCode::InvalidDuration, "a key cannot live that long")
+                    .at("expires")
             })?),
         };
         let id = KeyId::make(now, self.random.bits());
@@ -133,7 +152,10 @@ impl Keys {
         };
         self.store.add_key(&record).await?;
         tracing::info!(key = %record.id, scope = ?record.scope, by = %by.key, "API key made");
-        Ok(NewKey { key: view(record), token })
+        Ok(NewKey {
+            key: view(record),
+            token,
+        })
     }
 
     /// All keys, without their secrets. Needs `admin`.
@@ -143,7 +165,9 @@ impl Keys {
     pub async fn list(&self, by: &Principal) -> Result<KeyList, Denial> {
         by.require(Scope::Admin)?;
         let keys = self.store.keys().await?;
-        Ok(KeyList { keys: keys.into_iter().map(view).collect() })
+        Ok(KeyList {
+            keys: keys.into_iter().map(view).collect(),
+        })
     }
 
     /// Ends a key at once. Idempotent; the first time counts. Needs `admin`.
@@ -153,7 +177,8 @@ impl Keys {
     pub async fn revoke(&self, by: &Principal, id: &KeyId) -> Result<Key, Denial> {
         by.require(Scope::Admin)?;
         let revoked = self.store.revoke_key(id, self.clock.now()).await?;
-        let key = revoked.ok_or_else(|| Denial::new(DenialCode::KeyNotFound, format!("there is no key {id}")))?;
+        let key = revoked
+            .ok_or_else(|| Denial::new(DenialCode::KeyNotFound, format!("there is no key {id}")))?;
         tracing::info!(key = %key.id, by = %by.key, "API key revoked");
         Ok(view(key))
     }
@@ -163,7 +188,12 @@ impl Keys {
     /// # Errors
     /// `store_failed`.
     pub async fn any_active(&self) -> Result<bool, Denial> {
-        Ok(self.store.keys().await?.iter().any(|key| self.good_now(key)))
+        Ok(self
+            .store
+            .keys()
+            .await?
+            .iter()
+            .any(|key| self.good_now(key)))
     }
 }
 
@@ -178,7 +208,14 @@ mod tests {
         let token = Secret::token(&id, &[0xa5; 32]).reveal();
         assert_eq!(token.len(), PREFIX.len() + ID_CHARS + 1 + SECRET_CHARS);
         assert_eq!(named(&token), Some(id));
-        for wrong in ["", "lzr_", &token[1..], &token[..token.len() - 1], &format!("{token}x"), "CHANGE_ME"] {
+        for wrong in [
+            "",
+            "lzr_",
+            &token[1..],
+            &token[..token.len() - 1],
+            &format!("{token}x"),
+            "CHANGE_ME",
+        ] {
             assert_eq!(named(wrong), None, "{wrong:?}");
         }
     }

@@ -17,7 +17,10 @@ impl Principal {
     /// The controller itself, for what it does at its start: the first key, its own host.
     #[must_use]
     pub fn controller() -> Self {
-        Self { key: KeyId::make(jiff::Timestamp::UNIX_EPOCH, 0), scope: Scope::Admin }
+        Self {
+            key: KeyId::make(jiff::Timestamp::UNIX_EPOCH, 0),
+            scope: Scope::Admin,
+        }
     }
 
     /// Whether this principal may do what needs `scope`.
@@ -34,7 +37,10 @@ impl Principal {
             Scope::Operate => "operate",
             Scope::Admin => "admin",
         };
-        Err(Denial::new(DenialCode::ScopeTooNarrow, format!("this needs a key of scope '{word}'")))
+        Err(Denial::new(
+            DenialCode::ScopeTooNarrow,
+            format!("this needs a key of scope '{word}'"),
+        ))
     }
 }
 
@@ -73,16 +79,25 @@ mod tests {
 
     #[test]
     fn a_scope_covers_those_before_it_and_no_other() {
-        let run = Principal { scope: Scope::Run, ..Principal::controller() };
+        let run = Principal {
+            scope: Scope::Run,
+            ..Principal::controller()
+        };
         assert!(run.require(Scope::Read).is_ok() && run.require(Scope::Run).is_ok());
-        assert_eq!(run.require(Scope::Operate).unwrap_err().code, DenialCode::ScopeTooNarrow);
+        assert_eq!(
+            run.require(Scope::Operate).unwrap_err().code,
+            DenialCode::ScopeTooNarrow
+        );
     }
 
     #[test]
     fn idempotency_keys_are_short_and_visible() {
         assert!("acme/demo#12@0123abc".parse::<IdempotencyKey>().is_ok());
         for text in ["", "a b", "a\nb", "ü", &"x".repeat(201)] {
-            assert_eq!(text.parse::<IdempotencyKey>().unwrap_err().code, DenialCode::InvalidIdempotencyKey);
+            assert_eq!(
+                text.parse::<IdempotencyKey>().unwrap_err().code,
+                DenialCode::InvalidIdempotencyKey
+            );
         }
     }
 }

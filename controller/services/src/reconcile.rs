@@ -37,7 +37,11 @@ async fn host(core: &Core, name: &HostName, link: &dyn HostLink) -> Result<(), D
 }
 
 /// Why a sandbox on a host is to be removed, if it is.
-async fn stray(core: &Core, name: &HostName, sandbox: &Sandbox) -> Result<Option<&'static str>, Denial> {
+async fn stray(
+    core: &Core,
+    name: &HostName,
+    sandbox: &Sandbox,
+) -> Result<Option<&'static str>, Denial> {
     match core.ports.store.run_of(&sandbox.id).await? {
         Some(run) if run.plan.host != *name => Ok(Some("its run is on another host")),
         Some(run) if run.holds => Ok(None),

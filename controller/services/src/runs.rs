@@ -44,7 +44,11 @@ fn within(field: &str, value: u32, max: u32) -> Result<u32, Denial> {
     if (1..=max).contains(&value) {
         Ok(value)
     } else {
-        Err(Denial::new(DenialCode::InvalidRequest, format!("{field} is a whole number from 1 to {max}")).at(field))
+        Err(Denial::new(
+            DenialCode::InvalidRequest,
+            format!("{field} is a whole number from 1 to {max}"),
+        )
+        .at(field))
     }
 }
 
@@ -54,7 +58,12 @@ impl Runs {
     /// # Errors
     /// A denial before anything was allocated: input out of form or out of bounds, `sandbox_cap`,
     /// `no_host` or why no host can take it, `idempotency_mismatch`, `store_failed`.
-    pub async fn delegate(&self, by: &Principal, key: Option<IdempotencyKey>, request: CreateRun) -> Result<Run, Denial> {
+    pub async fn delegate(
+        &self,
+        by: &Principal,
+        key: Option<IdempotencyKey>,
+        request: CreateRun,
+    ) -> Result<Run, Denial> {
         by.require(Scope::Run)?;
         let record = accept::accept(&self.core, by, key, request).await?;
         Ok(view::run(&self.core, record))
@@ -79,22 +88,48 @@ impl Runs {
     ///
     /// # Errors
     /// `invalid_request`, `scope_too_narrow`, `store_failed`.
-    pub async fn list(&self, by: &Principal, before: Option<RunId>, limit: u32, active: bool) -> Result<RunList, Denial> {
+    pub async fn list(
+        &self,
+        by: &Principal,
+        before: Option<RunId>,
+        limit: u32,
+        active: bool,
+    ) -> Result<RunList, Denial> {
         by.require(Scope::Read)?;
         let limit = within("limit", limit, 200)?;
-        let mut records = self.core.ports.store.runs(before.as_ref(), limit + 1, active).await?;
+        let mut records = self
+            .core
+            .ports
+            .store
+            .runs(before.as_ref(), limit + 1, active)
+            .await?;
         let more = records.len() > limit as usize;
         records.truncate(limit as usize);
-        let next = records.last().filter(|_| more).map(|record| record.id.clone());
-        Ok(RunList { runs: records.into_iter().map(|record| view::run(&self.core, record)).collect(), next })
+        let next = records
+            .last()
+            .filter(|_| more)
+            .map(|record| record.id.clone());
+        Ok(RunList {
+            runs: records
+                .into_iter()
+                .map(|record| view::run(&self.core, record))
+                .collect(),
+            next,
+        })
     }
 
     /// A run once it is done or parked, or as it is after `timeout`. Needs `read`.
     ///
     /// # Errors
     /// `run_not_found`, `scope_too_narrow`, `store_failed`.
-    pub async fn wait(&self, by: &Principal, run: &RunId, timeout: Duration) -> Result<Run, Denial> {
-        let settled = |record: &RunRecord| matches!(record.state.phase(), RunPhase::Done | RunPhase::Parked);
+    pub async fn wait(
+        &self,
+        by: &Principal,
+        run: &RunId,
+        timeout: Duration,
+    ) -> Result<Run, Denial> {
+        let settled =
+            |record: &RunRecord| matches!(record.state.phase(), RunPhase::Done | RunPhase::Parked);
         let record = self.wait_until(by, run, timeout, settled).await?;
         Ok(view::run(&self.core, record))
     }
@@ -155,8 +190,15 @@ impl Runs {
             let patience = self.core.settings.pace.patience * 2;
             record = self.wait_until(by, run, patience, removed).await?;
         }
-        let outcome = record.state.ending().map_or(Outcome::Cancelled, |ending| ending.outcome);
-        Ok(TornDown { run: record.id.clone(), outcome, removed: removed(&record) })
+        let outcome = record
+            .state
+            .ending()
+            .map_or(Outcome::Cancelled, |ending| ending.outcome);
+        Ok(TornDown {
+            run: record.id.clone(),
+            outcome,
+            removed: removed(&record),
+        })
     }
 
     /// The repository that a live sandbox works on: the only one its gateway may ask for. Asked by
@@ -165,9 +207,15 @@ impl Runs {
     /// # Errors
     /// `sandbox_not_found` for a sandbox that no run holds, `store_failed`.
     pub async fn repo_of(&self, sandbox: &SandboxId) -> Result<Option<RepoName>, Denial> {
-        let record = self.core.ports.store.run_of(sandbox).await?.filter(|record| record.holds);
-        let record =
-            record.ok_or_else(|| Denial::new(DenialCode::SandboxNotFound, "no run holds that sandbox"))?;
+        let record = self
+            .core
+            .ports
+            .store
+            .run_of(sandbox)
+            .await?
+            .filter(|record| record.holds);
+        let record = record
+            .ok_or_else(|| Denial::new(DenialCode::SandboxNotFound, "no run holds that sandbox"))?;
         Ok(record.plan.request.repo)
     }
 }

@@ -69,13 +69,17 @@ impl Services {
         }
         core.spawn(reconcile::forever(Arc::clone(&core)));
         Ok(Self {
-            runs: Runs { core: Arc::clone(&core) },
+            runs: Runs {
+                core: Arc::clone(&core),
+            },
             keys: Keys::new(
                 Arc::clone(&core.ports.store),
                 Arc::clone(&core.ports.clock),
                 Arc::clone(&core.ports.random),
             ),
-            hosts: Hosts { core: Arc::clone(&core) },
+            hosts: Hosts {
+                core: Arc::clone(&core),
+            },
             core,
         })
     }

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use lazaret_api::public::Event;
-use lazaret_domain::run::{RunPhase, RunState};
 use lazaret_domain::Fence;
+use lazaret_domain::run::{RunPhase, RunState};
 use lazaret_services::ports::store::{RunRecord, StepRecord, StoreError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -12,9 +12,15 @@ use sqlx::sqlite::SqliteRow;
 use std::str::FromStr;
 
 /// A failure of the database, as the port knows it.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "it is what map_err hands over"
+)]
 pub(crate) fn failed(error: sqlx::Error) -> StoreError {
     match error {
-        sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => StoreError::Corrupt(error.to_string()),
+        sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => {
+            StoreError::Corrupt(error.to_string())
+        }
         _ => StoreError::Failed(error.to_string()),
     }
 }
@@ -39,12 +45,14 @@ pub(crate) fn word(value: &impl Serialize) -> Result<String, StoreError> {
 
 /// A word of ours, read back.
 pub(crate) fn from_word<T: DeserializeOwned>(text: String) -> Result<T, StoreError> {
-    serde_json::from_value(serde_json::Value::String(text)).map_err(|error| StoreError::Corrupt(error.to_string()))
+    serde_json::from_value(serde_json::Value::String(text))
+        .map_err(|error| StoreError::Corrupt(error.to_string()))
 }
 
 /// A name or time, read back through its own parser.
 pub(crate) fn parsed<T: FromStr>(text: &str) -> Result<T, StoreError> {
-    text.parse().map_err(|_| StoreError::Corrupt(format!("{text:?} is out of form")))
+    text.parse()
+        .map_err(|_| StoreError::Corrupt(format!("{text:?} is out of form")))
 }
 
 /// A number for the database, which has no unsigned ones.
@@ -66,8 +74,13 @@ where
 }
 
 /// A run's state as its two columns.
-pub(crate) fn state_columns(state: &RunState) -> Result<(&'static str, Option<String>), StoreError> {
-    Ok((state.phase().as_str(), state.ending().map(json).transpose()?))
+pub(crate) fn state_columns(
+    state: &RunState,
+) -> Result<(&'static str, Option<String>), StoreError> {
+    Ok((
+        state.phase().as_str(),
+        state.ending().map(json).transpose()?,
+    ))
 }
 
 /// A run from its row.
@@ -79,7 +92,11 @@ pub(crate) fn run(row: &SqliteRow) -> Result<RunRecord, StoreError> {
         (RunPhase::Running, None) => RunState::Running,
         (RunPhase::Parked, None) => RunState::Parked,
         (RunPhase::Done, Some(ending)) => RunState::Done(from_json(&ending)?),
-        _ => return Err(StoreError::Corrupt("a run's phase and ending disagree".to_owned())),
+        _ => {
+            return Err(StoreError::Corrupt(
+                "a run's phase and ending disagree".to_owned(),
+            ));
+        }
     };
     Ok(RunRecord {
         id: parsed(get(row, "id")?)?,
@@ -115,6 +132,6 @@ pub(crate) fn event(row: &SqliteRow) -> Result<Event, StoreError> {
 }
 
 /// An optional time from its column.
-pub(crate) fn time(text: Option<String>) -> Result<Option<Timestamp>, StoreError> {
-    text.as_deref().map(parsed).transpose()
+pub(crate) fn time(text: Option<&str>) -> Result<Option<Timestamp>, StoreError> {
+    text.map(parsed).transpose()
 }

@@ -22,16 +22,18 @@ pub(crate) async fn append(
 ) -> Result<u64, StoreError> {
     let text = json(body)?;
     let size = text.len() as u64;
-    sqlx::query("INSERT INTO events (run, seq, at, kind, size, body) VALUES ($1, $2, $3, $4, $5, $6)")
-        .bind(run.as_str())
-        .bind(int(seq))
-        .bind(at.to_string())
-        .bind(word(&body.kind())?)
-        .bind(int(size))
-        .bind(text)
-        .execute(&mut **transaction)
-        .await
-        .map_err(failed)?;
+    sqlx::query(
+        "INSERT INTO events (run, seq, at, kind, size, body) VALUES ($1, $2, $3, $4, $5, $6)",
+    )
+    .bind(run.as_str())
+    .bind(int(seq))
+    .bind(at.to_string())
+    .bind(word(&body.kind())?)
+    .bind(int(size))
+    .bind(text)
+    .execute(&mut **transaction)
+    .await
+    .map_err(failed)?;
     Ok(if evictable(body.kind()) { size } else { 0 })
 }
 
@@ -61,24 +63,33 @@ pub(crate) async fn evict(
             bytes = bytes.saturating_sub(uint(get(row, "size")?)?);
         }
         let Some(last) = last else { return Ok(0) };
-        sqlx::query("DELETE FROM events WHERE run = $1 AND seq <= $2 AND kind IN ('log', 'egress')")
-            .bind(run.as_str())
-            .bind(last)
-            .execute(&mut **transaction)
-            .await
-            .map_err(failed)?;
+        sqlx::query(
+            "DELETE FROM events WHERE run = $1 AND seq <= $2 AND kind IN ('log', 'egress')",
+        )
+        .bind(run.as_str())
+        .bind(last)
+        .execute(&mut **transaction)
+        .await
+        .map_err(failed)?;
     }
     Ok(bytes)
 }
 
-pub(crate) async fn after(pool: &SqlitePool, run: &RunId, after: u64, limit: u32) -> Result<Vec<Event>, StoreError> {
-    let rows = sqlx::query("SELECT seq, at, body FROM events WHERE run = $1 AND seq > $2 ORDER BY seq LIMIT $3")
-        .bind(run.as_str())
-        .bind(int(after))
-        .bind(i64::from(limit))
-        .fetch_all(pool)
-        .await
-        .map_err(failed)?;
+pub(crate) async fn after(
+    pool: &SqlitePool,
+    run: &RunId,
+    after: u64,
+    limit: u32,
+) -> Result<Vec<Event>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT seq, at, body FROM events WHERE run = $1 AND seq > $2 ORDER BY seq LIMIT $3",
+    )
+    .bind(run.as_str())
+    .bind(int(after))
+    .bind(i64::from(limit))
+    .fetch_all(pool)
+    .await
+    .map_err(failed)?;
     rows.iter().map(event).collect()
 }
 

@@ -8,15 +8,22 @@ use lazaret_services::ports::store::{Cursor, Fact, StoreError, Taken};
 use sqlx::{Sqlite, Transaction};
 
 /// The next fence: higher than every one before, over all runs and restarts.
-pub(crate) async fn next_fence(transaction: &mut Transaction<'static, Sqlite>) -> Result<Fence, StoreError> {
-    let value: i64 = sqlx::query_scalar("UPDATE counters SET value = value + 1 WHERE name = 'fence' RETURNING value")
-        .fetch_one(&mut **transaction)
-        .await
-        .map_err(failed)?;
+pub(crate) async fn next_fence(
+    transaction: &mut Transaction<'static, Sqlite>,
+) -> Result<Fence, StoreError> {
+    let value: i64 = sqlx::query_scalar(
+        "UPDATE counters SET value = value + 1 WHERE name = 'fence' RETURNING value",
+    )
+    .fetch_one(&mut **transaction)
+    .await
+    .map_err(failed)?;
     Ok(Fence(uint(value)?))
 }
 
-pub(crate) async fn take(mut transaction: Transaction<'static, Sqlite>, id: &RunId) -> Result<Option<Taken>, StoreError> {
+pub(crate) async fn take(
+    mut transaction: Transaction<'static, Sqlite>,
+    id: &RunId,
+) -> Result<Option<Taken>, StoreError> {
     let fence = next_fence(&mut transaction).await?;
     let row = sqlx::query("UPDATE runs SET fence = $2 WHERE id = $1 RETURNING *")
         .bind(id.as_str())
@@ -77,15 +84,22 @@ pub(crate) async fn commit(
 
 /// Makes one fact true. A fact about a step that was never begun, or was begun before, is refused:
 /// the journal would no longer tell what happened.
-async fn apply(transaction: &mut Transaction<'static, Sqlite>, id: &RunId, fact: Fact) -> Result<(), StoreError> {
+async fn apply(
+    transaction: &mut Transaction<'static, Sqlite>,
+    id: &RunId,
+    fact: Fact,
+) -> Result<(), StoreError> {
     let query = match fact {
         Fact::State(state) => {
             let (phase, ending) = state_columns(&state)?;
-            sqlx::query("UPDATE runs SET phase = $2, ending = $3 WHERE id = $1").bind(id.as_str()).bind(phase).bind(ending)
+            sqlx::query("UPDATE runs SET phase = $2, ending = $3 WHERE id = $1")
+                .bind(id.as_str())
+                .bind(phase)
+                .bind(ending)
         }
-        Fact::Facts(facts) => {
-            sqlx::query("UPDATE runs SET facts = $2 WHERE id = $1").bind(id.as_str()).bind(json(&*facts)?)
-        }
+        Fact::Facts(facts) => sqlx::query("UPDATE runs SET facts = $2 WHERE id = $1")
+            .bind(id.as_str())
+            .bind(json(&*facts)?),
         Fact::Released => sqlx::query("UPDATE runs SET holds = 0 WHERE id = $1").bind(id.as_str()),
         Fact::Begun(name) => sqlx::query(
             "INSERT INTO steps (run, name, position, cursor)
@@ -94,21 +108,21 @@ async fn apply(transaction: &mut Transaction<'static, Sqlite>, id: &RunId, fact:
         .bind(id.as_str())
         .bind(name)
         .bind(json(&Cursor::default())?),
-        Fact::Done(name, outcome) => {
-            sqlx::query("UPDATE steps SET outcome = $3 WHERE run = $1 AND name = $2 AND outcome IS NULL")
-                .bind(id.as_str())
-                .bind(name)
-                .bind(outcome)
-        }
-        Fact::Read(name, cursor) => {
-            sqlx::query("UPDATE steps SET cursor = $3 WHERE run = $1 AND name = $2 AND outcome IS NULL")
-                .bind(id.as_str())
-                .bind(name)
-                .bind(json(&cursor)?)
-        }
-        Fact::Diff(diff) => {
-            sqlx::query("INSERT INTO diffs (run, diff) VALUES ($1, $2)").bind(id.as_str()).bind(json(&diff)?)
-        }
+        Fact::Done(name, outcome) => sqlx::query(
+            "UPDATE steps SET outcome = $3 WHERE run = $1 AND name = $2 AND outcome IS NULL",
+        )
+        .bind(id.as_str())
+        .bind(name)
+        .bind(outcome),
+        Fact::Read(name, cursor) => sqlx::query(
+            "UPDATE steps SET cursor = $3 WHERE run = $1 AND name = $2 AND outcome IS NULL",
+        )
+        .bind(id.as_str())
+        .bind(name)
+        .bind(json(&cursor)?),
+        Fact::Diff(diff) => sqlx::query("INSERT INTO diffs (run, diff) VALUES ($1, $2)")
+            .bind(id.as_str())
+            .bind(json(&diff)?),
         // Numbered by the caller.
         Fact::Event(_) => return Ok(()),
     };
@@ -116,6 +130,8 @@ async fn apply(transaction: &mut Transaction<'static, Sqlite>, id: &RunId, fact:
     if done.rows_affected() == 1 {
         Ok(())
     } else {
-        Err(StoreError::Corrupt("a fact does not fit the journal".to_owned()))
+        Err(StoreError::Corrupt(
+            "a fact does not fit the journal".to_owned(),
+        ))
     }
 }

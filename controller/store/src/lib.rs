@@ -29,21 +29,39 @@ use lazaret_services::IdempotencyKey;
 use lazaret_services::ports::store::{
     Accepted, Counts, Fact, HostRecord, KeyRecord, NewRun, RunRecord, Store, StoreError, Taken,
 };
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{AssertSqlSafe, Sqlite, Transaction};
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+};
+use sqlx::{Sqlite, Transaction};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// How much of the output of a run is kept.
-pub const LOG_CAP: u64 = 16 << 20;
+/// How much the store may hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of output of each run; beyond them the oldest are evicted.
+    pub log: u64,
+    /// Pages of the file; beyond them writes are refused, as on a full disk. None: what the disk
+    /// holds.
+    pub pages: Option<u32>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            log: 16 << 20,
+            pages: None,
+        }
+    }
+}
 
 /// The store in one SQLite file.
 #[derive(Clone, Debug)]
 pub struct SqliteStore {
     writer: SqlitePool,
     readers: SqlitePool,
-    log_cap: u64,
+    limits: Limits,
 }
 
 impl SqliteStore {
@@ -52,14 +70,14 @@ impl SqliteStore {
     /// # Errors
     /// If the file cannot be made or opened, is damaged, or is of a newer version.
     pub async fn open(path: &Path) -> Result<Self, StoreError> {
-        Self::open_with(path, LOG_CAP).await
+        Self::open_with(path, Limits::default()).await
     }
 
-    /// The same, keeping so many bytes of output of each run.
+    /// The same, with limits.
     ///
     /// # Errors
     /// As [`SqliteStore::open`].
-    pub async fn open_with(path: &Path, log_cap: u64) -> Result<Self, StoreError> {
+    pub async fn open_with(path: &Path, limits: Limits) -> Result<Self, StoreError> {
         // SQLite gives its journal files the mode of the database, so this covers those too.
         std::fs::OpenOptions::new()
             .append(true)
@@ -67,40 +85,41 @@ impl SqliteStore {
             .mode(0o600)
             .open(path)
             .map_err(|error| StoreError::Failed(format!("{}: {error}", path.display())))?;
-        let options = SqliteConnectOptions::new()
+        let mut options = SqliteConnectOptions::new()
             .filename(path)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
             .foreign_keys(true)
             .busy_timeout(Duration::from_secs(10));
+        if let Some(pages) = limits.pages {
+            options = options.pragma("max_page_count", pages.to_string());
+        }
         let writer = SqlitePoolOptions::new()
             .max_connections(1)
             .connect_with(options.clone())
             .await
             .map_err(failed)?;
-        let verdict: String =
-            sqlx::query_scalar("PRAGMA quick_check(1)").fetch_one(&writer).await.map_err(failed)?;
+        let verdict: String = sqlx::query_scalar("PRAGMA quick_check(1)")
+            .fetch_one(&writer)
+            .await
+            .map_err(failed)?;
         if verdict != "ok" {
             return Err(StoreError::Corrupt(verdict));
         }
-        sqlx::migrate!().run(&writer).await.map_err(|error| StoreError::Failed(error.to_string()))?;
+        sqlx::migrate!()
+            .run(&writer)
+            .await
+            .map_err(|error| StoreError::Failed(error.to_string()))?;
         let readers = SqlitePoolOptions::new()
             .max_connections(4)
             .connect_with(options)
             .await
             .map_err(failed)?;
-        Ok(Self { writer, readers, log_cap })
-    }
-
-    /// Lets the file grow to so many pages and no further, as on a full disk.
-    ///
-    /// # Errors
-    /// If the database cannot be asked.
-    #[doc(hidden)]
-    pub async fn limit_pages_for_tests(&self, pages: u32) -> Result<(), StoreError> {
-        let pragma = AssertSqlSafe(format!("PRAGMA max_page_count = {pages}"));
-        sqlx::raw_sql(pragma).execute(&self.writer).await.map_err(failed)?;
-        Ok(())
+        Ok(Self {
+            writer,
+            readers,
+            limits,
+        })
     }
 
     /// Closes all connections; the write-ahead log is folded into the file.
@@ -111,7 +130,10 @@ impl SqliteStore {
 
     /// Begins a transaction that will write.
     async fn begin(&self) -> Result<Transaction<'static, Sqlite>, StoreError> {
-        self.writer.begin_with("BEGIN IMMEDIATE").await.map_err(failed)
+        self.writer
+            .begin_with("BEGIN IMMEDIATE")
+            .await
+            .map_err(failed)
     }
 }
 
@@ -137,7 +159,12 @@ impl Store for SqliteStore {
         runs::by_sandbox(&self.readers, sandbox).await
     }
 
-    async fn runs(&self, before: Option<&RunId>, limit: u32, active: bool) -> Result<Vec<RunRecord>, StoreError> {
+    async fn runs(
+        &self,
+        before: Option<&RunId>,
+        limit: u32,
+        active: bool,
+    ) -> Result<Vec<RunRecord>, StoreError> {
         runs::page(&self.readers, before, limit, active).await
     }
 
@@ -160,15 +187,26 @@ impl Store for SqliteStore {
         Ok(fence)
     }
 
-    async fn commit(&self, id: &RunId, fence: Fence, at: Timestamp, facts: Vec<Fact>) -> Result<u64, StoreError> {
-        journal::commit(self.begin().await?, id, fence, at, facts, self.log_cap).await
+    async fn commit(
+        &self,
+        id: &RunId,
+        fence: Fence,
+        at: Timestamp,
+        facts: Vec<Fact>,
+    ) -> Result<u64, StoreError> {
+        journal::commit(self.begin().await?, id, fence, at, facts, self.limits.log).await
     }
 
     async fn events(&self, id: &RunId, after: u64, limit: u32) -> Result<Vec<Event>, StoreError> {
         events::after(&self.readers, id, after, limit).await
     }
 
-    async fn log_before(&self, id: &RunId, before: u64, limit: u32) -> Result<Vec<Event>, StoreError> {
+    async fn log_before(
+        &self,
+        id: &RunId,
+        before: u64,
+        limit: u32,
+    ) -> Result<Vec<Event>, StoreError> {
         events::log_before(&self.readers, id, before, limit).await
     }
 

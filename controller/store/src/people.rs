@@ -12,14 +12,18 @@ fn host(row: &SqliteRow) -> Result<HostRecord, StoreError> {
         name: parsed(get(row, "name")?)?,
         user: get(row, "account")?,
         host: get(row, "address")?,
-        port: u16::try_from(get::<i64>(row, "port")?).map_err(|_| StoreError::Corrupt("a host's port".to_owned()))?,
+        port: u16::try_from(get::<i64>(row, "port")?)
+            .map_err(|_| StoreError::Corrupt("a host's port".to_owned()))?,
         host_key: get(row, "host_key")?,
         admission: from_word(get(row, "admission")?)?,
     })
 }
 
 pub(crate) async fn hosts(pool: &SqlitePool) -> Result<Vec<HostRecord>, StoreError> {
-    let rows = sqlx::query("SELECT * FROM hosts ORDER BY name").fetch_all(pool).await.map_err(failed)?;
+    let rows = sqlx::query("SELECT * FROM hosts ORDER BY name")
+        .fetch_all(pool)
+        .await
+        .map_err(failed)?;
     rows.iter().map(host).collect()
 }
 
@@ -46,10 +50,13 @@ fn hex(bytes: &[u8]) -> String {
 
 fn from_hex(text: &str) -> Result<Vec<u8>, StoreError> {
     let refuse = || StoreError::Corrupt("a key's hash".to_owned());
-    if text.len() % 2 != 0 || !text.is_ascii() {
+    if !text.len().is_multiple_of(2) || !text.is_ascii() {
         return Err(refuse());
     }
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| refuse())).collect()
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| refuse()))
+        .collect()
 }
 
 fn api_key(row: &SqliteRow) -> Result<KeyRecord, StoreError> {
@@ -92,12 +99,19 @@ pub(crate) async fn key(pool: &SqlitePool, id: &KeyId) -> Result<Option<KeyRecor
 }
 
 pub(crate) async fn keys(pool: &SqlitePool) -> Result<Vec<KeyRecord>, StoreError> {
-    let rows = sqlx::query("SELECT * FROM api_keys ORDER BY id").fetch_all(pool).await.map_err(failed)?;
+    let rows = sqlx::query("SELECT * FROM api_keys ORDER BY id")
+        .fetch_all(pool)
+        .await
+        .map_err(failed)?;
     rows.iter().map(api_key).collect()
 }
 
 /// Sets the time of revocation unless it is set: the first one counts.
-pub(crate) async fn revoke_key(pool: &SqlitePool, id: &KeyId, at: Timestamp) -> Result<(), StoreError> {
+pub(crate) async fn revoke_key(
+    pool: &SqlitePool,
+    id: &KeyId,
+    at: Timestamp,
+) -> Result<(), StoreError> {
     sqlx::query("UPDATE api_keys SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL")
         .bind(id.as_str())
         .bind(at.to_string())

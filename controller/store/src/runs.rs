@@ -11,18 +11,27 @@ use sqlx::{Sqlite, SqliteExecutor, SqlitePool, Transaction};
 
 /// Accepts a run. That it was not accepted before, that the cap is not reached, and that it is
 /// stored is one transaction, so neither can be passed by asking twice at once.
-pub(crate) async fn accept(mut transaction: Transaction<'static, Sqlite>, new: NewRun) -> Result<Accepted, StoreError> {
+pub(crate) async fn accept(
+    mut transaction: Transaction<'static, Sqlite>,
+    new: NewRun,
+) -> Result<Accepted, StoreError> {
     if let Some((name, digest)) = &new.idempotency
         && let Some((before, record)) = before(&mut *transaction, &new.by, name).await?
     {
-        return Ok(if before == *digest { Accepted::Before(Box::new(record)) } else { Accepted::OtherRequest });
+        return Ok(if before == *digest {
+            Accepted::Before(Box::new(record))
+        } else {
+            Accepted::OtherRequest
+        });
     }
     let holding: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM runs WHERE holds = 1")
         .fetch_one(&mut *transaction)
         .await
         .map_err(failed)?;
     if holding >= i64::from(new.cap) {
-        return Ok(Accepted::CapReached(u32::try_from(holding).unwrap_or(u32::MAX)));
+        return Ok(Accepted::CapReached(
+            u32::try_from(holding).unwrap_or(u32::MAX),
+        ));
     }
     let record = RunRecord {
         id: new.id,
@@ -50,8 +59,18 @@ pub(crate) async fn accept(mut transaction: Transaction<'static, Sqlite>, new: N
     .execute(&mut *transaction)
     .await
     .map_err(failed)?;
-    let accepted = EventBody::State { state: RunPhase::Queued, detail: Some("accepted".to_owned()) };
-    events::append(&mut transaction, &record.id, record.last_seq, new.at, &accepted).await?;
+    let accepted = EventBody::State {
+        state: RunPhase::Queued,
+        detail: Some("accepted".to_owned()),
+    };
+    events::append(
+        &mut transaction,
+        &record.id,
+        record.last_seq,
+        new.at,
+        &accepted,
+    )
+    .await?;
     if let Some((name, digest)) = &new.idempotency {
         sqlx::query("INSERT INTO idempotency (by_key, name, digest, run) VALUES ($1, $2, $3, $4)")
             .bind(record.by.as_str())
@@ -81,7 +100,8 @@ pub(crate) async fn before<'e>(
     .fetch_optional(executor)
     .await
     .map_err(failed)?;
-    row.map(|row| Ok((get(&row, "digest")?, run(&row)?))).transpose()
+    row.map(|row| Ok((get(&row, "digest")?, run(&row)?)))
+        .transpose()
 }
 
 pub(crate) async fn by_id(pool: &SqlitePool, id: &RunId) -> Result<Option<RunRecord>, StoreError> {
@@ -93,7 +113,10 @@ pub(crate) async fn by_id(pool: &SqlitePool, id: &RunId) -> Result<Option<RunRec
     row.as_ref().map(run).transpose()
 }
 
-pub(crate) async fn by_sandbox(pool: &SqlitePool, sandbox: &SandboxId) -> Result<Option<RunRecord>, StoreError> {
+pub(crate) async fn by_sandbox(
+    pool: &SqlitePool,
+    sandbox: &SandboxId,
+) -> Result<Option<RunRecord>, StoreError> {
     let row = sqlx::query("SELECT * FROM runs WHERE sandbox = $1")
         .bind(sandbox.as_str())
         .fetch_optional(pool)
@@ -137,8 +160,13 @@ pub(crate) async fn counts(pool: &SqlitePool) -> Result<Counts, StoreError> {
     .fetch_one(pool)
     .await
     .map_err(failed)?;
-    let count = |column| -> Result<u32, StoreError> { Ok(u32::try_from(uint(get(&row, column)?)?).unwrap_or(u32::MAX)) };
-    Ok(Counts { active: count("active")?, holding: count("holding")? })
+    let count = |column| -> Result<u32, StoreError> {
+        Ok(u32::try_from(uint(get(&row, column)?)?).unwrap_or(u32::MAX))
+    };
+    Ok(Counts {
+        active: count("active")?,
+        holding: count("holding")?,
+    })
 }
 
 pub(crate) async fn diff(pool: &SqlitePool, id: &RunId) -> Result<Option<Diff>, StoreError> {

@@ -1,5 +1,10 @@
 //! The store's promises: all or nothing, in order, under the newest fence, and no guessing when the
 //! file is damaged or the disk is full.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a failing test is the report"
+)]
 
 use jiff::Timestamp;
 use lazaret_api::host::{AccelChoice, SandboxSpec};
@@ -7,8 +12,10 @@ use lazaret_api::public::{CreateRun, EgressChoice, EventBody};
 use lazaret_domain::egress::EgressPolicy;
 use lazaret_domain::run::{Cause, Ending, Outcome, RunState};
 use lazaret_domain::{ByteSize, Cpus, Denial, DenialCode, Fence, KeyId, RunId, SandboxId, Span};
-use lazaret_services::ports::store::{Accepted, Cursor, Fact, NewRun, RunPlan, RunRecord, Store, StoreError};
-use lazaret_store::SqliteStore;
+use lazaret_services::ports::store::{
+    Accepted, Cursor, Fact, NewRun, RunPlan, RunRecord, Store, StoreError,
+};
+use lazaret_store::{Limits, SqliteStore};
 use std::os::unix::fs::PermissionsExt;
 
 fn now() -> Timestamp {
@@ -36,15 +43,26 @@ fn new(number: u64, cap: u32) -> NewRun {
         spec,
     };
     let (id, by) = (RunId::make(now(), number), KeyId::make(now(), 0));
-    NewRun { id, by, at: now(), plan, idempotency: None, cap }
+    NewRun {
+        id,
+        by,
+        at: now(),
+        plan,
+        idempotency: None,
+        cap,
+    }
 }
 
 fn note(text: &str) -> Fact {
-    Fact::Event(EventBody::Note { text: text.to_owned() })
+    Fact::Event(EventBody::Note {
+        text: text.to_owned(),
+    })
 }
 
 async fn store(directory: &tempfile::TempDir) -> SqliteStore {
-    SqliteStore::open(&directory.path().join("db")).await.unwrap()
+    SqliteStore::open(&directory.path().join("db"))
+        .await
+        .unwrap()
 }
 
 async fn accepted(store: &SqliteStore) -> RunRecord {
@@ -72,8 +90,16 @@ async fn what_was_stored_is_read_back_after_the_file_is_opened_again() {
     let first = store(&directory).await;
     let run = accepted(&first).await;
     let taken = first.take(&run.id).await.unwrap().unwrap();
-    let cursor = Cursor { offset: 7, stdout_rest: vec![0xc3], stderr_rest: Vec::new() };
-    let ending = Ending { outcome: Outcome::Lost, cause: Cause::new("x", "y"), exit_code: None };
+    let cursor = Cursor {
+        offset: 7,
+        stdout_rest: vec![0xc3],
+        stderr_rest: Vec::new(),
+    };
+    let ending = Ending {
+        outcome: Outcome::Lost,
+        cause: Cause::new("x", "y"),
+        exit_code: None,
+    };
     let facts = vec![
         Fact::Begun("create".to_owned()),
         Fact::Begun("turn-1".to_owned()),
@@ -83,17 +109,33 @@ async fn what_was_stored_is_read_back_after_the_file_is_opened_again() {
         note("one"),
         note("two"),
     ];
-    assert_eq!(first.commit(&run.id, taken.run.fence, now(), facts).await.unwrap(), 3);
+    assert_eq!(
+        first
+            .commit(&run.id, taken.run.fence, now(), facts)
+            .await
+            .unwrap(),
+        3
+    );
     first.close().await;
     let second = store(&directory).await;
     let again = second.take(&run.id).await.unwrap().unwrap();
     assert_eq!(again.run.state, RunState::Done(ending));
     assert_eq!(again.run.plan, run.plan);
     assert!(again.run.fence > taken.run.fence);
-    let names: Vec<_> = again.steps.iter().map(|step| (step.name.as_str(), step.outcome.is_some())).collect();
+    let names: Vec<_> = again
+        .steps
+        .iter()
+        .map(|step| (step.name.as_str(), step.outcome.is_some()))
+        .collect();
     assert_eq!(names, [("create", true), ("turn-1", false)]);
     assert_eq!(again.steps[1].cursor, cursor);
-    let seqs: Vec<_> = second.events(&run.id, 0, 10).await.unwrap().iter().map(|event| event.seq).collect();
+    let seqs: Vec<_> = second
+        .events(&run.id, 0, 10)
+        .await
+        .unwrap()
+        .iter()
+        .map(|event| event.seq)
+        .collect();
     assert_eq!(seqs, [1, 2, 3]);
 }
 
@@ -104,11 +146,22 @@ async fn a_commit_under_an_older_fence_changes_nothing() {
     let run = accepted(&store).await;
     let old = store.take(&run.id).await.unwrap().unwrap().run.fence;
     let new = store.take(&run.id).await.unwrap().unwrap().run.fence;
-    let refused = store.commit(&run.id, old, now(), vec![note("zombie"), Fact::Released]).await;
+    let refused = store
+        .commit(&run.id, old, now(), vec![note("zombie"), Fact::Released])
+        .await;
     assert_eq!(refused, Err(StoreError::Fenced));
     assert!(store.run(&run.id).await.unwrap().unwrap().holds);
-    assert_eq!(store.commit(&run.id, new, now(), vec![note("driver")]).await.unwrap(), 2);
-    assert_eq!(store.commit(&run.id, Fence(u64::MAX), now(), vec![]).await, Err(StoreError::Fenced));
+    assert_eq!(
+        store
+            .commit(&run.id, new, now(), vec![note("driver")])
+            .await
+            .unwrap(),
+        2
+    );
+    assert_eq!(
+        store.commit(&run.id, Fence(u64::MAX), now(), vec![]).await,
+        Err(StoreError::Fenced)
+    );
 }
 
 #[tokio::test]
@@ -117,7 +170,15 @@ async fn facts_of_one_commit_become_true_together_or_not_at_all() {
     let store = store(&directory).await;
     let run = accepted(&store).await;
     let fence = store.take(&run.id).await.unwrap().unwrap().run.fence;
-    store.commit(&run.id, fence, now(), vec![Fact::Begun("create".to_owned())]).await.unwrap();
+    store
+        .commit(
+            &run.id,
+            fence,
+            now(),
+            vec![Fact::Begun("create".to_owned())],
+        )
+        .await
+        .unwrap();
     for wrong in [
         Fact::Begun("create".to_owned()),
         Fact::Done("never-begun".to_owned(), "{}".to_owned()),
@@ -139,24 +200,41 @@ async fn the_cap_counts_what_is_held_and_not_what_was_released() {
         Accepted::New(record) => record,
         other => panic!("{other:?}"),
     };
-    assert_eq!(store.accept(new(2, 1)).await.unwrap(), Accepted::CapReached(1));
+    assert_eq!(
+        store.accept(new(2, 1)).await.unwrap(),
+        Accepted::CapReached(1)
+    );
     let fence = store.take(&run.id).await.unwrap().unwrap().run.fence;
-    store.commit(&run.id, fence, now(), vec![Fact::Released]).await.unwrap();
-    assert!(matches!(store.accept(new(2, 1)).await.unwrap(), Accepted::New(_)));
+    store
+        .commit(&run.id, fence, now(), vec![Fact::Released])
+        .await
+        .unwrap();
+    assert!(matches!(
+        store.accept(new(2, 1)).await.unwrap(),
+        Accepted::New(_)
+    ));
     assert_eq!(store.counts().await.unwrap().holding, 1);
 }
 
 #[tokio::test]
 async fn a_full_disk_refuses_the_write_and_keeps_what_was_there() {
     let directory = tempfile::tempdir().unwrap();
-    let store = store(&directory).await;
+    // SQLite's own limit on pages answers just as a full disk does.
+    let limits = Limits {
+        pages: Some(80),
+        ..Limits::default()
+    };
+    let store = SqliteStore::open_with(&directory.path().join("db"), limits)
+        .await
+        .unwrap();
     let run = accepted(&store).await;
     let fence = store.take(&run.id).await.unwrap().unwrap().run.fence;
-    // SQLite's own limit on pages answers just as a full disk does.
-    store.limit_pages_for_tests(40).await.unwrap();
     let mut told = 1;
     let error = loop {
-        match store.commit(&run.id, fence, now(), vec![note(&"x".repeat(10_000))]).await {
+        match store
+            .commit(&run.id, fence, now(), vec![note(&"x".repeat(10_000))])
+            .await
+        {
             Ok(seq) => told = seq,
             Err(error) => break error,
         }
@@ -164,14 +242,21 @@ async fn a_full_disk_refuses_the_write_and_keeps_what_was_there() {
     assert!(matches!(error, StoreError::Failed(_)), "{error:?}");
     assert_eq!(Denial::from(error).code, DenialCode::StoreFailed);
     assert_eq!(store.run(&run.id).await.unwrap().unwrap().last_seq, told);
-    assert_eq!(store.events(&run.id, 0, 1000).await.unwrap().len() as u64, told);
+    assert_eq!(
+        store.events(&run.id, 0, 1000).await.unwrap().len() as u64,
+        told
+    );
 }
 
 #[tokio::test]
 async fn a_damaged_file_is_not_opened() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
-    std::fs::write(&path, b"this is not a database, whatever its name says".repeat(100)).unwrap();
+    std::fs::write(
+        &path,
+        b"this is not a database, whatever its name says".repeat(100),
+    )
+    .unwrap();
     assert!(SqliteStore::open(&path).await.is_err());
     let missing = directory.path().join("no").join("such").join("place");
     assert!(SqliteStore::open(&missing).await.is_err());

@@ -11,7 +11,7 @@ use bytes::BytesMut;
 use futures::StreamExt;
 use lazaret_api::frame::Frame;
 use lazaret_api::guest::ExecExit;
-use lazaret_api::host::{ExecRequest, EgressRecords};
+use lazaret_api::host::{EgressRecords, ExecRequest};
 use lazaret_api::public::EventBody;
 use lazaret_domain::run::{Ending, Outcome};
 use lazaret_domain::{Denial, DenialCode, ExecId, SandboxId};
@@ -41,9 +41,15 @@ pub(crate) async fn collect(
     exec: &ExecId,
     cap: usize,
 ) -> Result<Collected, Denial> {
-    let cut = || Denial::new(DenialCode::HostUnreachable, "the output of a command was cut off");
+    let cut = || {
+        Denial::new(
+            DenialCode::HostUnreachable,
+            "the output of a command was cut off",
+        )
+    };
     let mut stream = link.output(sandbox, exec, 0, true).await?;
-    let (mut buffer, mut stdout, mut stderr, mut truncated) = (BytesMut::new(), Vec::new(), Vec::new(), false);
+    let (mut buffer, mut stdout, mut stderr, mut truncated) =
+        (BytesMut::new(), Vec::new(), Vec::new(), false);
     loop {
         while let Some(frame) = Frame::decode(&mut buffer).map_err(|_| cut())? {
             let (kept, bytes) = match frame {
@@ -55,7 +61,12 @@ pub(crate) async fn collect(
                 }
                 Frame::Exit(json) => {
                     let exit = serde_json::from_slice(&json).map_err(|_| cut())?;
-                    return Ok(Collected { exit, stdout, stderr, truncated });
+                    return Ok(Collected {
+                        exit,
+                        stdout,
+                        stderr,
+                        truncated,
+                    });
                 }
             };
             let room = cap.saturating_sub(kept.len()).min(bytes.len());
@@ -80,7 +91,12 @@ enum Read {
 
 impl Session {
     /// Starts a command, unless it was started before.
-    pub(super) async fn start(&mut self, name: &str, request: &ExecRequest, begun: Begun) -> Result<(), Leave> {
+    pub(super) async fn start(
+        &mut self,
+        name: &str,
+        request: &ExecRequest,
+        begun: Begun,
+    ) -> Result<(), Leave> {
         let (fence, id, exec) = (self.fence(), self.run.plan.sandbox.clone(), exec_id(name)?);
         if begun == Begun::Before {
             let seen = self
@@ -110,24 +126,39 @@ impl Session {
     /// The ending behind a host's refusal that concerns a command.
     async fn refusal(&mut self, denial: &Denial) -> Result<Ending, Leave> {
         match denial.code {
-            DenialCode::SandboxGone | DenialCode::SandboxNotFound | DenialCode::ExecNotFound => self.sandbox_ending().await,
+            DenialCode::SandboxGone | DenialCode::SandboxNotFound | DenialCode::ExecNotFound => {
+                self.sandbox_ending().await
+            }
             _ => Ok(super::outcome::refused(denial)),
         }
     }
 
     /// Runs a command as a step and tells its output.
-    pub(super) async fn command_step(&mut self, name: &str, request: &ExecRequest, shown: Shown) -> Result<ExecExit, Leave> {
+    pub(super) async fn command_step(
+        &mut self,
+        name: &str,
+        request: &ExecRequest,
+        shown: Shown,
+    ) -> Result<ExecExit, Leave> {
         let begun = self.begin(name).await?;
         if let Begun::Done(outcome) = begun {
             return serde_json::from_str(&outcome).map_err(|_| {
-                ending(Outcome::Lost, "journal_diverged", "the run's journal holds an outcome that cannot be read").into()
+                ending(
+                    Outcome::Lost,
+                    "journal_diverged",
+                    "the run's journal holds an outcome that cannot be read",
+                )
+                .into()
             });
         }
         self.start(name, request, begun).await?;
         if self.run.facts.cancel_asked.is_some() {
             self.cancel(name).await?;
         }
-        let cursor = self.step(name).map(|step| step.cursor.clone()).unwrap_or_default();
+        let cursor = self
+            .step(name)
+            .map(|step| step.cursor.clone())
+            .unwrap_or_default();
         let mut gatherer = Gatherer::from(cursor, shown);
         let (id, exec) = (self.run.plan.sandbox.clone(), exec_id(name)?);
         let mut backoff = Backoff::new(&self.core.settings.pace);
@@ -154,7 +185,12 @@ impl Session {
     }
 
     /// Follows one stream to the command's exit, or to where it was cut off.
-    async fn follow(&mut self, name: &str, mut stream: ByteStream, gatherer: &mut Gatherer) -> Result<Option<ExecExit>, Leave> {
+    async fn follow(
+        &mut self,
+        name: &str,
+        mut stream: ByteStream,
+        gatherer: &mut Gatherer,
+    ) -> Result<Option<ExecExit>, Leave> {
         let pace = self.core.settings.pace;
         let mut buffer = BytesMut::new();
         let mut look_at = Instant::now() + pace.look;
@@ -184,7 +220,13 @@ impl Session {
                     return Ok(None);
                 }
             }
-            let garbled = || ending(Outcome::Interrupted, "output_garbled", "the host sent output that is out of form");
+            let garbled = || {
+                ending(
+                    Outcome::Interrupted,
+                    "output_garbled",
+                    "the host sent output that is out of form",
+                )
+            };
             while let Some(frame) = Frame::decode(&mut buffer).map_err(|_| garbled())? {
                 if let Some(exit) = gatherer.push(&frame).map_err(|_| garbled())? {
                     self.write(name, gatherer, Some(&exit)).await?;
@@ -202,7 +244,12 @@ impl Session {
     }
 
     /// Writes what is gathered, how far it reaches, and perhaps the exit, in one commit.
-    async fn write(&mut self, name: &str, gatherer: &mut Gatherer, exit: Option<&ExecExit>) -> Result<(), Halt> {
+    async fn write(
+        &mut self,
+        name: &str,
+        gatherer: &mut Gatherer,
+        exit: Option<&ExecExit>,
+    ) -> Result<(), Halt> {
         if gatherer.is_empty() && exit.is_none() {
             return Ok(());
         }
@@ -248,28 +295,45 @@ impl Session {
     /// Tells the gateway's decisions that were not told yet. A host that cannot be asked now is asked
     /// the next time: nothing else waits for this.
     pub(super) async fn fetch_egress(&mut self) -> Result<(), Halt> {
-        let Some(link) = self.core.hosts.link(&self.run.plan.host) else { return Ok(()) };
+        let Some(link) = self.core.hosts.link(&self.run.plan.host) else {
+            return Ok(());
+        };
         if self.run.facts.sandbox.is_none() {
             return Ok(());
         }
         let after = self.run.facts.egress_after;
         let patience = Duration::from_secs(2).min(self.core.settings.pace.patience);
-        let fetched = tokio::time::timeout(patience, link.egress(&self.run.plan.sandbox, after)).await;
-        let Ok(Ok(EgressRecords { records, .. })) = fetched else { return Ok(()) };
-        let new: Vec<_> = records.into_iter().filter(|record| record.seq > after).collect();
-        let Some(last) = new.iter().map(|record| record.seq).max() else { return Ok(()) };
+        let fetched =
+            tokio::time::timeout(patience, link.egress(&self.run.plan.sandbox, after)).await;
+        let Ok(Ok(EgressRecords { records, .. })) = fetched else {
+            return Ok(());
+        };
+        let new: Vec<_> = records
+            .into_iter()
+            .filter(|record| record.seq > after)
+            .collect();
+        let Some(last) = new.iter().map(|record| record.seq).max() else {
+            return Ok(());
+        };
         let mut facts = vec![self.facts(|facts| facts.egress_after = last)];
         let first = new.iter().map(|record| record.seq).min().unwrap_or(last);
         if first > after + 1 {
             let missing = first - after - 1;
-            facts.push(Fact::Event(EventBody::Gap { missing, unit: "events".to_owned() }));
+            facts.push(Fact::Event(EventBody::Gap {
+                missing,
+                unit: "events".to_owned(),
+            }));
         }
-        facts.extend(new.into_iter().map(|record| Fact::Event(EventBody::Egress { record })));
+        facts.extend(
+            new.into_iter()
+                .map(|record| Fact::Event(EventBody::Egress { record })),
+        );
         self.commit(facts).await
     }
 }
 
 /// A step's name as the id of its command.
 fn exec_id(name: &str) -> Result<ExecId, Ending> {
-    name.parse().map_err(|denial: Denial| super::outcome::refused(&denial))
+    name.parse()
+        .map_err(|denial: Denial| super::outcome::refused(&denial))
 }

@@ -29,15 +29,28 @@ impl Session {
     /// Waits until the host says that the sandbox is gone, and answers true then.
     async fn until_gone(&self) -> bool {
         loop {
-            let Some(link) = self.core.hosts.link(&self.run.plan.host) else { return true };
+            let Some(link) = self.core.hosts.link(&self.run.plan.host) else {
+                return true;
+            };
             match link.inspect(&self.run.plan.sandbox).await {
                 Ok(sandbox) if sandbox.state == SandboxState::Gone => return true,
-                Err(denial) if matches!(denial.code, DenialCode::SandboxNotFound | DenialCode::SandboxGone) => return true,
+                Err(denial)
+                    if matches!(
+                        denial.code,
+                        DenialCode::SandboxNotFound | DenialCode::SandboxGone
+                    ) =>
+                {
+                    return true;
+                }
                 Ok(_) | Err(_) => {}
             }
             let left = Duration::from_millis(millis_between(self.now(), self.deadline()));
             // Looked at more often than only at its deadline: it may end by itself before.
-            tokio::time::sleep(left.clamp(self.core.settings.pace.look, self.core.settings.pace.reconcile)).await;
+            tokio::time::sleep(left.clamp(
+                self.core.settings.pace.look,
+                self.core.settings.pace.reconcile,
+            ))
+            .await;
         }
     }
 
@@ -54,7 +67,9 @@ impl Session {
                 match link.destroy(self.fence(), &self.run.plan.sandbox).await {
                     Ok(()) => break,
                     Err(denial) if denial.code == DenialCode::SandboxNotFound => break,
-                    Err(denial) if denial.code == DenialCode::StaleFence => return Err(Halt::Fenced),
+                    Err(denial) if denial.code == DenialCode::StaleFence => {
+                        return Err(Halt::Fenced);
+                    }
                     Err(denial) => {
                         tracing::warn!(run = %self.run.id, sandbox = %self.run.plan.sandbox, %denial, "not removed yet");
                         wait_for(&*link, backoff.next()).await;
@@ -70,7 +85,10 @@ impl Session {
             }),
             Fact::Released,
         ];
-        if self.step("remove").is_some_and(|step| step.outcome.is_none()) {
+        if self
+            .step("remove")
+            .is_some_and(|step| step.outcome.is_none())
+        {
             facts.push(Fact::Done("remove".to_owned(), "{}".to_owned()));
         }
         self.commit(facts).await

@@ -92,7 +92,13 @@ fn pieces(mut text: &str) -> impl Iterator<Item = &str> {
 impl Gatherer {
     /// Goes on from where the output was read.
     pub(crate) fn from(cursor: Cursor, shown: Shown) -> Self {
-        Self { shown, taken: cursor.clone(), cursor, events: Vec::new(), bytes: 0 }
+        Self {
+            shown,
+            taken: cursor.clone(),
+            cursor,
+            events: Vec::new(),
+            bytes: 0,
+        }
     }
 
     /// The offset at which reading goes on.
@@ -120,7 +126,10 @@ impl Gatherer {
                 text.push_str(piece);
                 continue;
             }
-            self.events.push(EventBody::Log { stream: stream.to_owned(), text: piece.to_owned() });
+            self.events.push(EventBody::Log {
+                stream: stream.to_owned(),
+                text: piece.to_owned(),
+            });
         }
     }
 
@@ -150,7 +159,10 @@ impl Gatherer {
                     return Err(Garbled);
                 }
                 self.close();
-                self.events.push(EventBody::Gap { missing: gap.dropped, unit: "bytes".to_owned() });
+                self.events.push(EventBody::Gap {
+                    missing: gap.dropped,
+                    unit: "bytes".to_owned(),
+                });
                 self.cursor.offset = gap.resume_at;
                 return Ok(None);
             }
@@ -168,7 +180,10 @@ impl Gatherer {
     fn close(&mut self) {
         let rests = [
             ("stdout", std::mem::take(&mut self.cursor.stdout_rest)),
-            (self.stderr_name(), std::mem::take(&mut self.cursor.stderr_rest)),
+            (
+                self.stderr_name(),
+                std::mem::take(&mut self.cursor.stderr_rest),
+            ),
         ];
         for (stream, rest) in rests {
             let text = String::from_utf8_lossy(&rest).into_owned();
@@ -246,12 +261,16 @@ mod tests {
     fn no_event_is_longer_than_a_reader_must_take() {
         let mut gatherer = Gatherer::from(Cursor::default(), Shown::Both);
         let long = "ü".repeat(60_000);
-        gatherer.push(&Frame::Stdout(Bytes::from(long.clone()))).unwrap();
+        gatherer
+            .push(&Frame::Stdout(Bytes::from(long.clone())))
+            .unwrap();
         assert!(gatherer.full());
         let (events, _) = gatherer.take();
         assert_eq!(text_of(&events, "stdout"), long);
         for event in &events {
-            let EventBody::Log { text, .. } = event else { panic!("{event:?}") };
+            let EventBody::Log { text, .. } = event else {
+                panic!("{event:?}")
+            };
             assert!(text.chars().count() <= 20_000);
         }
     }
@@ -259,22 +278,36 @@ mod tests {
     #[test]
     fn a_gap_is_told_and_reading_goes_on_behind_it() {
         let mut gatherer = Gatherer::from(Cursor::default(), Shown::Both);
-        gatherer.push(&Frame::Stdout(Bytes::from_static(b"a\xc3"))).unwrap();
-        let gap = serde_json::to_vec(&Gap { resume_at: 5000, dropped: 4990 }).unwrap();
+        gatherer
+            .push(&Frame::Stdout(Bytes::from_static(b"a\xc3")))
+            .unwrap();
+        let gap = serde_json::to_vec(&Gap {
+            resume_at: 5000,
+            dropped: 4990,
+        })
+        .unwrap();
         gatherer.push(&Frame::Gap(gap.into())).unwrap();
         assert_eq!(gatherer.offset(), 5000);
         let (events, _) = gatherer.take();
         assert_eq!(text_of(&events, "stdout"), "a\u{fffd}");
         assert!(matches!(&events[1], EventBody::Gap { missing: 4990, unit } if unit == "bytes"));
-        let backwards = serde_json::to_vec(&Gap { resume_at: 1, dropped: 1 }).unwrap();
+        let backwards = serde_json::to_vec(&Gap {
+            resume_at: 1,
+            dropped: 1,
+        })
+        .unwrap();
         assert_eq!(gatherer.push(&Frame::Gap(backwards.into())), Err(Garbled));
     }
 
     #[test]
     fn the_setup_shows_what_git_says_and_not_the_commit_id() {
         let mut gatherer = Gatherer::from(Cursor::default(), Shown::Setup);
-        gatherer.push(&Frame::Stderr(Bytes::from_static(b"Cloning\n"))).unwrap();
-        gatherer.push(&Frame::Stdout(Bytes::from_static(b"0123\n"))).unwrap();
+        gatherer
+            .push(&Frame::Stderr(Bytes::from_static(b"Cloning\n")))
+            .unwrap();
+        gatherer
+            .push(&Frame::Stdout(Bytes::from_static(b"0123\n")))
+            .unwrap();
         let (events, _) = gatherer.take();
         assert_eq!(text_of(&events, "setup"), "Cloning\n");
         assert_eq!(events.len(), 1);

@@ -61,18 +61,29 @@ pub(crate) struct Session {
 pub(crate) fn is_transport(denial: &Denial) -> bool {
     matches!(
         denial.code,
-        DenialCode::HostUnreachable | DenialCode::HostKeyMismatch | DenialCode::HostRefused | DenialCode::HostVersion
+        DenialCode::HostUnreachable
+            | DenialCode::HostKeyMismatch
+            | DenialCode::HostRefused
+            | DenialCode::HostVersion
     )
 }
 
 /// Whether asking the same again can help soon.
 fn is_passing(denial: &Denial) -> bool {
-    matches!(denial.code, DenialCode::HostBusy | DenialCode::GuestUnreachable | DenialCode::Stopping)
+    matches!(
+        denial.code,
+        DenialCode::HostBusy | DenialCode::GuestUnreachable | DenialCode::Stopping
+    )
 }
 
 impl Session {
     pub(super) fn new(core: Arc<Core>, taken: Taken) -> Self {
-        Self { core, run: taken.run, steps: taken.steps, told_unreachable: false }
+        Self {
+            core,
+            run: taken.run,
+            steps: taken.steps,
+            told_unreachable: false,
+        }
     }
 
     pub(super) fn fence(&self) -> Fence {
@@ -90,7 +101,12 @@ impl Session {
     /// Makes facts true in the store, then here, and wakes whoever follows the run.
     pub(super) async fn commit(&mut self, facts: Vec<Fact>) -> Result<(), Halt> {
         let now = self.now();
-        let seq = self.core.ports.store.commit(&self.run.id, self.run.fence, now, facts.clone()).await?;
+        let seq = self
+            .core
+            .ports
+            .store
+            .commit(&self.run.id, self.run.fence, now, facts.clone())
+            .await?;
         for fact in facts {
             self.learn(fact);
         }
@@ -106,7 +122,11 @@ impl Session {
             Fact::Released => self.run.holds = false,
             Fact::Begun(name) => {
                 let position = u32::try_from(self.steps.len()).unwrap_or(u32::MAX);
-                self.steps.push(StepRecord { position, name, ..StepRecord::default() });
+                self.steps.push(StepRecord {
+                    position,
+                    name,
+                    ..StepRecord::default()
+                });
             }
             Fact::Done(name, outcome) => {
                 if let Some(step) = self.steps.iter_mut().find(|step| step.name == name) {
@@ -138,7 +158,10 @@ impl Session {
                 cause: ending.cause.clone(),
                 exit_code: ending.exit_code,
             },
-            None => EventBody::State { state: state.phase(), detail: Some(detail.to_owned()) },
+            None => EventBody::State {
+                state: state.phase(),
+                detail: Some(detail.to_owned()),
+            },
         };
         Ok([Fact::State(state), Fact::Event(told)])
     }
@@ -149,7 +172,8 @@ impl Session {
         if self.run.state.ending().is_some() {
             return Ok(());
         }
-        self.commit(vec![Fact::Event(EventBody::Note { text })]).await
+        self.commit(vec![Fact::Event(EventBody::Note { text })])
+            .await
     }
 
     /// What is known of the sandbox after its host described it.
@@ -166,8 +190,18 @@ impl Session {
 
     /// When the host has ended the sandbox for certain, reachable or not.
     pub(super) fn deadline(&self) -> Timestamp {
-        let known = self.run.facts.sandbox.as_ref().map(|sandbox| sandbox.deadline);
-        let planned = || self.run.created_at.checked_add(self.run.plan.spec.max_duration.duration()).ok();
+        let known = self
+            .run
+            .facts
+            .sandbox
+            .as_ref()
+            .map(|sandbox| sandbox.deadline);
+        let planned = || {
+            self.run
+                .created_at
+                .checked_add(self.run.plan.spec.max_duration.duration())
+                .ok()
+        };
         known.or_else(planned).unwrap_or(Timestamp::MAX)
     }
 
@@ -186,7 +220,12 @@ impl Session {
         loop {
             let host = self.run.plan.host.clone();
             let Some(link) = self.core.hosts.link(&host) else {
-                return Err(ending(Outcome::Lost, "host_retired", format!("host '{host}' was retired")).into());
+                return Err(ending(
+                    Outcome::Lost,
+                    "host_retired",
+                    format!("host '{host}' was retired"),
+                )
+                .into());
             };
             let denial = match call(Arc::clone(&link)).await {
                 Ok(answer) => {
@@ -203,13 +242,19 @@ impl Session {
             if !is_transport(&denial) && !is_passing(&denial) {
                 return Ok(Err(denial));
             }
-            let lost_at = self.deadline().checked_add(self.core.settings.pace.lost_grace).unwrap_or(Timestamp::MAX);
+            let lost_at = self
+                .deadline()
+                .checked_add(self.core.settings.pace.lost_grace)
+                .unwrap_or(Timestamp::MAX);
             if self.now() > lost_at {
-                let why = format!("host '{host}' could not be asked until after the sandbox's longest duration: {denial}");
+                let why = format!(
+                    "host '{host}' could not be asked until after the sandbox's longest duration: {denial}"
+                );
                 return Err(ending(Outcome::Lost, denial.code.as_str(), why).into());
             }
             if is_transport(&denial) && !std::mem::replace(&mut self.told_unreachable, true) {
-                self.tell(format!("host '{host}' cannot be asked: {denial}")).await?;
+                self.tell(format!("host '{host}' cannot be asked: {denial}"))
+                    .await?;
             }
             wait_for(&*link, backoff.next()).await;
         }
@@ -220,7 +265,12 @@ impl Session {
     pub(super) async fn sandbox_ending(&mut self) -> Result<Ending, Leave> {
         let id = self.run.plan.sandbox.clone();
         for _ in 0..20 {
-            let seen = self.ask(|link| { let id = id.clone(); async move { link.inspect(&id).await } }).await?;
+            let seen = self
+                .ask(|link| {
+                    let id = id.clone();
+                    async move { link.inspect(&id).await }
+                })
+                .await?;
             match seen {
                 Ok(sandbox) => {
                     if let (SandboxState::Gone, Some(end)) = (sandbox.state, &sandbox.end) {
@@ -231,13 +281,21 @@ impl Session {
             }
             tokio::time::sleep(self.core.settings.pace.retry_min).await;
         }
-        Ok(ending(Outcome::Lost, "exec_lost", "the host no longer knows the run's command, though its sandbox is there"))
+        Ok(ending(
+            Outcome::Lost,
+            "exec_lost",
+            "the host no longer knows the run's command, though its sandbox is there",
+        ))
     }
 }
 
 /// The ending of a run whose sandbox its host does not have.
 pub(super) fn gone(denial: &Denial) -> Ending {
-    ending(Outcome::Lost, denial.code.as_str(), format!("the sandbox vanished from its host: {}", denial.message))
+    ending(
+        Outcome::Lost,
+        denial.code.as_str(),
+        format!("the sandbox vanished from its host: {}", denial.message),
+    )
 }
 
 /// Waits until a link that is down is up again, or for so long.

@@ -109,17 +109,28 @@ impl Session {
     /// A journal that does not fit the order of the steps was written by other code, or is damaged.
     /// Nothing is done on the word of such a journal.
     fn check_journal(&self) -> Result<(), Ending> {
-        let places: Vec<_> =
-            self.steps.iter().map(|step| ORDER.iter().position(|name| *name == step.name)).collect();
+        let places: Vec<_> = self
+            .steps
+            .iter()
+            .map(|step| ORDER.iter().position(|name| *name == step.name))
+            .collect();
         if places.iter().all(Option::is_some) && places.is_sorted() {
             return Ok(());
         }
-        Err(ending(Outcome::Lost, "journal_diverged", "the run's journal does not fit this version of the controller"))
+        Err(ending(
+            Outcome::Lost,
+            "journal_diverged",
+            "the run's journal does not fit this version of the controller",
+        ))
     }
 
     fn unless_cancelled(&self) -> Result<(), Ending> {
         match self.run.facts.cancel_asked {
-            Some(_) => Err(ending(Outcome::Cancelled, "cancelled", "somebody cancelled the run before its work began")),
+            Some(_) => Err(ending(
+                Outcome::Cancelled,
+                "cancelled",
+                "somebody cancelled the run before its work began",
+            )),
             None => Ok(()),
         }
     }
@@ -140,7 +151,11 @@ impl Session {
         if let Begun::Done(_) = self.begin("create").await? {
             return Ok(());
         }
-        let (fence, id, spec) = (self.fence(), self.run.plan.sandbox.clone(), self.run.plan.spec.clone());
+        let (fence, id, spec) = (
+            self.fence(),
+            self.run.plan.sandbox.clone(),
+            self.run.plan.spec.clone(),
+        );
         let answer = self
             .ask(|link| {
                 let (id, spec) = (id.clone(), spec.clone());
@@ -153,7 +168,11 @@ impl Session {
             facts.sandbox = Some(Self::sandbox_facts(&sandbox));
             facts.stages.dispatch_ms = Some(dispatch);
         });
-        self.commit(vec![facts, Fact::Done("create".to_owned(), "{}".to_owned())]).await?;
+        self.commit(vec![
+            facts,
+            Fact::Done("create".to_owned(), "{}".to_owned()),
+        ])
+        .await?;
         Ok(())
     }
 
@@ -166,7 +185,11 @@ impl Session {
             facts.sandbox = Some(Self::sandbox_facts(&sandbox));
             facts.stages.boot = sandbox.stages.clone();
         });
-        self.commit(vec![facts, Fact::Done("settled".to_owned(), "{}".to_owned())]).await?;
+        self.commit(vec![
+            facts,
+            Fact::Done("settled".to_owned(), "{}".to_owned()),
+        ])
+        .await?;
         Ok(())
     }
 
@@ -187,9 +210,16 @@ impl Session {
                 (SandboxState::Ready | SandboxState::Asleep, _) => return Ok(sandbox),
                 (SandboxState::Gone, Some(end)) => return Err(of_sandbox(end).into()),
                 (SandboxState::Gone, None) => {
-                    return Err(ending(Outcome::Lost, "sandbox_gone", "the sandbox is gone without a cause").into());
+                    return Err(ending(
+                        Outcome::Lost,
+                        "sandbox_gone",
+                        "the sandbox is gone without a cause",
+                    )
+                    .into());
                 }
-                (SandboxState::Forking, _) => tokio::time::sleep(self.core.settings.pace.retry_min).await,
+                (SandboxState::Forking, _) => {
+                    tokio::time::sleep(self.core.settings.pace.retry_min).await;
+                }
             }
         }
     }
@@ -197,8 +227,14 @@ impl Session {
     async fn clone_repository(&mut self, repo: &RepoName) -> Result<(), Leave> {
         let limit = CLONE_LIMIT.min(self.run.plan.spec.max_duration);
         let (plan, run) = (&self.run.plan, &self.run.id);
-        let request = guest_git::clone(run, &plan.spec.git_base_url, repo, plan.request.git_ref.as_ref(), limit)
-            .map_err(|denial| refused(&denial))?;
+        let request = guest_git::clone(
+            run,
+            &plan.spec.git_base_url,
+            repo,
+            plan.request.git_ref.as_ref(),
+            limit,
+        )
+        .map_err(|denial| refused(&denial))?;
         let exit = self.command_step("clone", &request, Shown::Setup).await?;
         if self.run.facts.base.is_some() {
             return Ok(());
@@ -207,8 +243,13 @@ impl Session {
             return Err(self.sandbox_ending().await?.into());
         }
         let said = self.collect("clone", 64 * 1024).await?;
-        let base = exit.success().then(|| guest_git::commit_id(&said.stdout)).flatten();
-        let Some(base) = base else { return Err(clone_failed(&exit, &said).into()) };
+        let base = exit
+            .success()
+            .then(|| guest_git::commit_id(&said.stdout))
+            .flatten();
+        let Some(base) = base else {
+            return Err(clone_failed(&exit, &said).into());
+        };
         let facts = self.facts(|facts| {
             facts.base = Some(base);
             facts.stages.clone_ms = Some(exit.duration_ms);
@@ -219,10 +260,17 @@ impl Session {
 
     async fn turn(&mut self) -> Result<ExecExit, Leave> {
         let plan = &self.run.plan;
-        let nothing = || ending(Outcome::Failed, DenialCode::NothingToDo.as_str(), "the run has no command");
+        let nothing = || {
+            ending(
+                Outcome::Failed,
+                DenialCode::NothingToDo.as_str(),
+                "the run has no command",
+            )
+        };
         let argv: Argv = plan.request.command.clone().ok_or_else(nothing)?;
         let cwd = guest_git::directory(plan.request.repo.as_ref());
-        let request = guest_git::command(&self.run.id, argv, cwd, plan.spec.max_duration).map_err(|denial| refused(&denial))?;
+        let request = guest_git::command(&self.run.id, argv, cwd, plan.spec.max_duration)
+            .map_err(|denial| refused(&denial))?;
         let exit = self.command_step("turn-1", &request, Shown::Both).await?;
         if self.run.facts.stages.command_ms.is_none() {
             let facts = self.facts(|facts| facts.stages.command_ms = Some(exit.duration_ms));
@@ -234,14 +282,18 @@ impl Session {
     /// Keeps what the run changed, so that it can be seen after the sandbox is gone. If it cannot be
     /// read that is told, and the run's outcome stands.
     async fn capture_diff(&mut self) -> Result<(), Leave> {
-        let (Some(repo), Some(base)) = (self.run.plan.request.repo.clone(), self.run.facts.base.clone()) else {
+        let (Some(repo), Some(base)) = (
+            self.run.plan.request.repo.clone(),
+            self.run.facts.base.clone(),
+        ) else {
             return Ok(());
         };
         let begun = self.begin("diff").await?;
         if let Begun::Done(_) = begun {
             return Ok(());
         }
-        let request = guest_git::diff(&self.run.id, &repo, &base).map_err(|denial| refused(&denial))?;
+        let request =
+            guest_git::diff(&self.run.id, &repo, &base).map_err(|denial| refused(&denial))?;
         let read = match self.start("diff", &request, begun).await {
             Ok(()) => self.collect("diff", guest_git::DIFF_CAP + 1).await,
             Err(leave) => Err(leave),
@@ -249,14 +301,23 @@ impl Session {
         let mut facts = Vec::new();
         match read {
             Ok(said) if said.exit.success() => {
-                facts.push(Fact::Diff(diff_of(&said, base, BranchName::of(&self.run.id))));
+                facts.push(Fact::Diff(diff_of(
+                    &said,
+                    base,
+                    BranchName::of(&self.run.id),
+                )));
             }
             Ok(said) => {
                 let why = excerpt(&String::from_utf8_lossy(&said.stderr));
-                self.tell(format!("what the run changed could not be read: {why}")).await?;
+                self.tell(format!("what the run changed could not be read: {why}"))
+                    .await?;
             }
             Err(Leave::End(ending)) => {
-                self.tell(format!("what the run changed could not be read: {}", ending.cause.message)).await?;
+                self.tell(format!(
+                    "what the run changed could not be read: {}",
+                    ending.cause.message
+                ))
+                .await?;
             }
             Err(Leave::Halt(halt)) => return Err(halt.into()),
         }
@@ -280,14 +341,26 @@ pub(super) enum Begun {
 fn clone_failed(exit: &ExecExit, said: &Collected) -> Ending {
     let why = match exit.end {
         ExecEnd::TimedOut => "it took too long".to_owned(),
-        _ => exit.message.as_deref().map_or_else(|| excerpt(&String::from_utf8_lossy(&said.stderr)), excerpt),
+        _ => exit
+            .message
+            .as_deref()
+            .map_or_else(|| excerpt(&String::from_utf8_lossy(&said.stderr)), excerpt),
     };
-    ending(Outcome::Failed, "clone_failed", format!("the repository could not be cloned: {why}"))
+    ending(
+        Outcome::Failed,
+        "clone_failed",
+        format!("the repository could not be cloned: {why}"),
+    )
 }
 
 /// A diff as it is shown. Bytes that are no text are replaced.
 pub(crate) fn diff_of(said: &Collected, base: String, branch: BranchName) -> Diff {
     let truncated = said.truncated || said.stdout.len() > guest_git::DIFF_CAP;
     let kept = &said.stdout[..said.stdout.len().min(guest_git::DIFF_CAP)];
-    Diff { base, branch, diff: String::from_utf8_lossy(kept).into_owned(), truncated }
+    Diff {
+        base,
+        branch,
+        diff: String::from_utf8_lossy(kept).into_owned(),
+        truncated,
+    }
 }

@@ -53,10 +53,22 @@ pub(crate) fn address_of(record: &HostRecord) -> HostAddress {
 
 /// Waits until a link is up or known to be down.
 pub(crate) async fn settled(link: &dyn HostLink, patience: Duration) -> Result<(), Denial> {
-    let unreachable = || Denial::new(DenialCode::HostUnreachable, "the host did not answer in time");
+    let unreachable = || {
+        Denial::new(
+            DenialCode::HostUnreachable,
+            "the host did not answer in time",
+        )
+    };
     let mut state = link.state();
-    let known = timeout(patience, state.wait_for(|state| *state != LinkState::Connecting)).await;
-    let known = known.map_err(|_| unreachable())?.map_err(|_| unreachable())?.clone();
+    let known = timeout(
+        patience,
+        state.wait_for(|state| *state != LinkState::Connecting),
+    )
+    .await;
+    let known = known
+        .map_err(|_| unreachable())?
+        .map_err(|_| unreachable())?
+        .clone();
     match known {
         LinkState::Down { reason, .. } => Err(reason),
         LinkState::Connecting | LinkState::Up => Ok(()),
@@ -66,7 +78,10 @@ pub(crate) async fn settled(link: &dyn HostLink, patience: Duration) -> Result<(
 /// Whether what a host says of itself allows a new sandbox under these settings.
 fn fit(info: &HostInfo, accel: AccelChoice) -> Result<&str, Denial> {
     if info.protocol != PROTOCOL {
-        let why = format!("the host speaks protocol {}, the controller {PROTOCOL}; install the same version", info.protocol);
+        let why = format!(
+            "the host speaks protocol {}, the controller {PROTOCOL}; install the same version",
+            info.protocol
+        );
         return Err(Denial::new(DenialCode::HostVersion, why));
     }
     info.vmm.as_ref().map_err(Denial::clone)?;
@@ -98,7 +113,11 @@ impl Registry {
             let refreshing = async {
                 let mut state = link.state();
                 loop {
-                    if state.wait_for(|state| *state == LinkState::Up).await.is_err() {
+                    if state
+                        .wait_for(|state| *state == LinkState::Up)
+                        .await
+                        .is_err()
+                    {
                         return;
                     }
                     let Some(core) = weak.upgrade() else { return };
@@ -129,28 +148,50 @@ impl Registry {
 
     /// The link to a host; none to one that is retired.
     pub(crate) fn link(&self, name: &HostName) -> Option<Arc<dyn HostLink>> {
-        self.entries().get(name).map(|entry| Arc::clone(&entry.link))
+        self.entries()
+            .get(name)
+            .map(|entry| Arc::clone(&entry.link))
     }
 
     pub(crate) fn links(&self) -> Vec<(HostName, Arc<dyn HostLink>)> {
-        self.entries().iter().map(|(name, entry)| (name.clone(), Arc::clone(&entry.link))).collect()
+        self.entries()
+            .iter()
+            .map(|(name, entry)| (name.clone(), Arc::clone(&entry.link)))
+            .collect()
     }
 
     /// The state of a host's link and what it last said of itself.
     pub(crate) fn look(&self, name: &HostName) -> (Option<LinkState>, Option<HostInfo>) {
         let entries = self.entries();
-        let Some(entry) = entries.get(name) else { return (None, None) };
+        let Some(entry) = entries.get(name) else {
+            return (None, None);
+        };
         let state = entry.link.state().borrow().clone();
-        (Some(state), entry.info.as_ref().map(|(_, info)| info.clone()))
+        (
+            Some(state),
+            entry.info.as_ref().map(|(_, info)| info.clone()),
+        )
     }
 
     /// Asks a host what it is.
-    pub(crate) async fn refresh(&self, name: &HostName, patience: Duration) -> Result<HostInfo, Denial> {
-        let gone = || Denial::new(DenialCode::HostNotFound, format!("there is no host '{name}'"));
+    pub(crate) async fn refresh(
+        &self,
+        name: &HostName,
+        patience: Duration,
+    ) -> Result<HostInfo, Denial> {
+        let gone = || {
+            Denial::new(
+                DenialCode::HostNotFound,
+                format!("there is no host '{name}'"),
+            )
+        };
         let link = self.link(name).ok_or_else(gone)?;
-        let info = timeout(patience, link.info())
-            .await
-            .map_err(|_| Denial::new(DenialCode::HostUnreachable, format!("host '{name}' did not answer in time")))??;
+        let info = timeout(patience, link.info()).await.map_err(|_| {
+            Denial::new(
+                DenialCode::HostUnreachable,
+                format!("host '{name}' did not answer in time"),
+            )
+        })??;
         if let Some(entry) = self.entries().get_mut(name) {
             entry.info = Some((Instant::now(), info.clone()));
         }
@@ -158,7 +199,10 @@ impl Registry {
     }
 
     async fn recent(&self, name: &HostName, patience: Duration) -> Result<HostInfo, Denial> {
-        let known = self.entries().get(name).and_then(|entry| entry.info.clone());
+        let known = self
+            .entries()
+            .get(name)
+            .and_then(|entry| entry.info.clone());
         match known {
             Some((at, info)) if at.elapsed() < FRESH => Ok(info),
             _ => self.refresh(name, patience).await,
@@ -182,9 +226,15 @@ impl Registry {
             .map(|(name, entry)| (name.clone(), entry.admission, Arc::clone(&entry.link)))
             .collect();
         let mut refusal = if known.is_empty() {
-            Denial::new(DenialCode::NoHost, "no host is enrolled; enrol one with 'lazaret host enroll'")
+            Denial::new(
+                DenialCode::NoHost,
+                "no host is enrolled; enrol one with 'lazaret host enroll'",
+            )
         } else {
-            Denial::new(DenialCode::HostDrained, "every host is drained; enrol another or make one active again")
+            Denial::new(
+                DenialCode::HostDrained,
+                "every host is drained; enrol another or make one active again",
+            )
         };
         let mut best: Option<(u32, HostName, String)> = None;
         for (name, admission, link) in known {
@@ -196,13 +246,17 @@ impl Registry {
                 settled(&*link, patience).await?;
                 let info = self.recent(&name, patience).await?;
                 if held >= info.max_sandboxes {
-                    let why = format!("host '{name}' holds as many sandboxes as it may ({held}); tear down finished runs");
+                    let why = format!(
+                        "host '{name}' holds as many sandboxes as it may ({held}); tear down finished runs"
+                    );
                     return Err(Denial::new(DenialCode::SandboxCap, why).retry_after(15));
                 }
                 fit(&info, accel).map(str::to_owned)
             };
             match candidate.await {
-                Ok(image) if best.as_ref().is_none_or(|(least, ..)| held < *least) => best = Some((held, name, image)),
+                Ok(image) if best.as_ref().is_none_or(|(least, ..)| held < *least) => {
+                    best = Some((held, name, image));
+                }
                 Ok(_) => {}
                 Err(denial) => refusal = denial,
             }

@@ -33,14 +33,20 @@ impl FakeClock {
 
     /// Moves it on.
     pub fn advance(&self, by: std::time::Duration) {
-        let mut now = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        *now = *now + by;
+        let mut now = self
+            .0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        *now += by;
     }
 }
 
 #[cfg(feature = "fakes")]
 impl Clock for FakeClock {
     fn now(&self) -> Timestamp {
-        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        *self
+            .0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

@@ -36,14 +36,18 @@ pub struct CrashPoint {
 
 impl Default for CrashPoint {
     fn default() -> Self {
-        Self { left: Arc::new(AtomicI64::new(i64::MAX)), hit: watch::Sender::new(false) }
+        Self {
+            left: Arc::new(AtomicI64::new(i64::MAX)),
+            hit: watch::Sender::new(false),
+        }
     }
 }
 
 impl CrashPoint {
     /// Stops the caller that passes after so many others; `None`: nobody.
     pub fn arm(&self, after: Option<u32>) {
-        self.left.store(after.map_or(i64::MAX, i64::from), Ordering::SeqCst);
+        self.left
+            .store(after.map_or(i64::MAX, i64::from), Ordering::SeqCst);
         self.hit.send_replace(false);
     }
 
@@ -156,17 +160,26 @@ impl FakeHost {
             link: watch::Sender::new(LinkState::Up),
             key: FAKE_KEY.to_owned(),
         };
-        Self { inner: Arc::new(inner), crash: CrashPoint::default() }
+        Self {
+            inner: Arc::new(inner),
+            crash: CrashPoint::default(),
+        }
     }
 
     /// The same, stopping callers at this point.
     #[must_use]
     pub fn with_crash(crash: &CrashPoint) -> Self {
-        Self { crash: crash.clone(), ..Self::new() }
+        Self {
+            crash: crash.clone(),
+            ..Self::new()
+        }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn changed(&self) {
@@ -202,7 +215,10 @@ impl FakeHost {
     /// Cuts the connection.
     pub fn goes_down(&self, code: DenialCode) {
         let reason = Denial::new(code, "the fake host was told to go away");
-        self.inner.link.send_replace(LinkState::Down { since: Timestamp::now(), reason });
+        self.inner.link.send_replace(LinkState::Down {
+            since: Timestamp::now(),
+            reason,
+        });
         self.changed();
     }
 
@@ -239,7 +255,12 @@ impl FakeHost {
 
     /// Adds output to a command that runs, or ends it.
     pub fn says(&self, id: &SandboxId, exec: &ExecId, frames: &[Frame], exit: Option<ExecExit>) {
-        if let Some(exec) = self.state().sandboxes.get_mut(id).and_then(|sandbox| sandbox.execs.get_mut(exec)) {
+        if let Some(exec) = self
+            .state()
+            .sandboxes
+            .get_mut(id)
+            .and_then(|sandbox| sandbox.execs.get_mut(exec))
+        {
             exec.add(frames, exit);
         }
         self.changed();
@@ -275,7 +296,10 @@ impl FakeHost {
     pub async fn until_started(&self, exec: &str) -> SandboxId {
         let find = |host: &Self| {
             let started = host.effects().started;
-            started.into_keys().find(|(_, id)| id.as_str() == exec).map(|(sandbox, _)| sandbox)
+            started
+                .into_keys()
+                .find(|(_, id)| id.as_str() == exec)
+                .map(|(sandbox, _)| sandbox)
         };
         self.until(find).await
     }
@@ -299,7 +323,11 @@ impl FakeExec {
 impl FakeSandbox {
     fn end(&mut self, cause: EndCause) {
         self.sandbox.state = SandboxState::Gone;
-        self.sandbox.end = Some(End { cause, detail: String::new(), at: Timestamp::now() });
+        self.sandbox.end = Some(End {
+            cause,
+            detail: String::new(),
+            at: Timestamp::now(),
+        });
         for exec in self.execs.values_mut() {
             exec.add(&[], Some(play::ended()));
         }
@@ -316,14 +344,22 @@ impl FakeLinks {
     /// Adds a host under a name.
     #[must_use]
     pub fn with(self, name: &HostName, host: &FakeHost) -> Self {
-        self.hosts.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), host.clone());
+        self.hosts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(name.clone(), host.clone());
         self
     }
 }
 
 impl HostLinks for FakeLinks {
     fn connect(&self, name: &HostName, address: &HostAddress) -> Arc<dyn HostLink> {
-        let known = self.hosts.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+        let known = self
+            .hosts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(name)
+            .cloned();
         let host = known.unwrap_or_else(|| {
             let nobody = FakeHost::new();
             nobody.goes_down(DenialCode::HostUnreachable);

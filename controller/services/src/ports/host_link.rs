@@ -56,7 +56,12 @@ pub trait HostLink: Send + Sync + 'static {
     async fn sandboxes(&self) -> Result<Vec<Sandbox>, Denial>;
 
     /// Creates a sandbox, or finds the one of that id.
-    async fn create(&self, fence: Fence, id: &SandboxId, spec: &SandboxSpec) -> Result<Sandbox, Denial>;
+    async fn create(
+        &self,
+        fence: Fence,
+        id: &SandboxId,
+        spec: &SandboxSpec,
+    ) -> Result<Sandbox, Denial>;
 
     /// A sandbox as it is now.
     async fn inspect(&self, id: &SandboxId) -> Result<Sandbox, Denial>;
@@ -81,7 +86,13 @@ pub trait HostLink: Send + Sync + 'static {
 
     /// Its framed output from `offset` on. With `follow` the stream ends after the exit frame; a
     /// stream that ends without one was cut off.
-    async fn output(&self, id: &SandboxId, exec: &ExecId, offset: u64, follow: bool) -> Result<ByteStream, Denial>;
+    async fn output(
+        &self,
+        id: &SandboxId,
+        exec: &ExecId,
+        offset: u64,
+        follow: bool,
+    ) -> Result<ByteStream, Denial>;
 
     /// Ends a command. Idempotent.
     async fn cancel_exec(&self, fence: Fence, id: &SandboxId, exec: &ExecId) -> Result<(), Denial>;

@@ -32,7 +32,10 @@ pub struct FakeRandom(std::sync::atomic::AtomicU64);
 impl Random for FakeRandom {
     fn fill(&self, buffer: &mut [u8]) {
         for chunk in buffer.chunks_mut(8) {
-            let next = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed).to_le_bytes();
+            let next = self
+                .0
+                .fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+                .to_le_bytes();
             let length = chunk.len();
             chunk.copy_from_slice(&next[..length]);
         }

@@ -9,7 +9,9 @@ use crate::principal::IdempotencyKey;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use lazaret_api::host::{Accel, Confinement, SandboxSpec};
-use lazaret_api::public::{CreateRun, Diff, EgressChoice, Event, EventBody, HostAdmission, RunStages, Scope};
+use lazaret_api::public::{
+    CreateRun, Diff, EgressChoice, Event, EventBody, HostAdmission, RunStages, Scope,
+};
 use lazaret_domain::run::{Ending, RunState};
 use lazaret_domain::sandbox::SandboxState;
 use lazaret_domain::{Denial, DenialCode, Fence, HostName, KeyId, RunId, SandboxId};
@@ -32,7 +34,10 @@ pub enum StoreError {
 impl From<StoreError> for Denial {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Fenced => Self::new(DenialCode::StaleFence, "another driver has taken the run; try again"),
+            StoreError::Fenced => Self::new(
+                DenialCode::StaleFence,
+                "another driver has taken the run; try again",
+            ),
             StoreError::Corrupt(_) | StoreError::Failed(_) => Self::new(
                 DenialCode::StoreFailed,
                 "the controller's store cannot be used, so nothing was done; see the controller's log, its disk space \
@@ -270,7 +275,12 @@ pub trait Store: Send + Sync + 'static {
     /// The run that a sandbox belongs to.
     async fn run_of(&self, sandbox: &SandboxId) -> Result<Option<RunRecord>, StoreError>;
     /// Runs older than `before`, newest first; with `active` only those not done.
-    async fn runs(&self, before: Option<&RunId>, limit: u32, active: bool) -> Result<Vec<RunRecord>, StoreError>;
+    async fn runs(
+        &self,
+        before: Option<&RunId>,
+        limit: u32,
+        active: bool,
+    ) -> Result<Vec<RunRecord>, StoreError>;
     /// All runs that need a driver: not done, or with a sandbox that is not known to be removed.
     async fn open_runs(&self) -> Result<Vec<RunRecord>, StoreError>;
     /// How many runs there are.
@@ -281,12 +291,23 @@ pub trait Store: Send + Sync + 'static {
     /// A fence higher than all before, for an effect that belongs to no run.
     async fn fence(&self) -> Result<Fence, StoreError>;
     /// Makes facts true, together, and answers the number of the run's latest event.
-    async fn commit(&self, id: &RunId, fence: Fence, at: Timestamp, facts: Vec<Fact>) -> Result<u64, StoreError>;
+    async fn commit(
+        &self,
+        id: &RunId,
+        fence: Fence,
+        at: Timestamp,
+        facts: Vec<Fact>,
+    ) -> Result<u64, StoreError>;
 
     /// Events after a number that are still kept, oldest first.
     async fn events(&self, id: &RunId, after: u64, limit: u32) -> Result<Vec<Event>, StoreError>;
     /// Log events before a number that are still kept, latest first.
-    async fn log_before(&self, id: &RunId, before: u64, limit: u32) -> Result<Vec<Event>, StoreError>;
+    async fn log_before(
+        &self,
+        id: &RunId,
+        before: u64,
+        limit: u32,
+    ) -> Result<Vec<Event>, StoreError>;
     /// The stored diff.
     async fn diff(&self, id: &RunId) -> Result<Option<Diff>, StoreError>;
 

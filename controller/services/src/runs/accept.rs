@@ -31,21 +31,38 @@ struct Wanted {
 }
 
 /// The policy behind a choice, and the choice as it is shown.
-fn egress(settings: &ServicesSettings, choice: &EgressChoice) -> Result<(EgressChoice, EgressPolicy), Denial> {
+fn egress(
+    settings: &ServicesSettings,
+    choice: &EgressChoice,
+) -> Result<(EgressChoice, EgressPolicy), Denial> {
     let operator = &settings.egress;
     let open = |allowed: bool| {
         if !allowed {
-            let why = "'open' is not allowed by the operator's settings; name the hosts that are needed";
+            let why =
+                "'open' is not allowed by the operator's settings; name the hosts that are needed";
             return Err(Denial::new(DenialCode::EgressDenied, why).at("egress"));
         }
-        let policy = EgressPolicy { open: true, pinned: operator.pinned.clone(), ..EgressPolicy::default() };
+        let policy = EgressPolicy {
+            open: true,
+            pinned: operator.pinned.clone(),
+            ..EgressPolicy::default()
+        };
         Ok((EgressChoice::Mode(EgressMode::Open), policy))
     };
     let rules = |rules: &[lazaret_domain::egress::EgressRule]| {
-        let policy = EgressPolicy { rules: rules.to_vec(), pinned: operator.pinned.clone(), open: false };
+        let policy = EgressPolicy {
+            rules: rules.to_vec(),
+            pinned: operator.pinned.clone(),
+            open: false,
+        };
         (EgressChoice::Rules(rules.to_vec()), policy)
     };
-    let sealed = || (EgressChoice::Mode(EgressMode::Sealed), EgressPolicy::default());
+    let sealed = || {
+        (
+            EgressChoice::Mode(EgressMode::Sealed),
+            EgressPolicy::default(),
+        )
+    };
     match choice {
         EgressChoice::Mode(EgressMode::Sealed) => Ok(sealed()),
         EgressChoice::Mode(EgressMode::Open) => open(operator.open_allowed),
@@ -73,29 +90,52 @@ fn check(settings: &ServicesSettings, request: &CreateRun) -> Result<Wanted, Den
         }
         AgentKind::Command => {}
     }
-    if request.task.as_ref().is_some_and(|task| task.len() > TASK_CAP) {
-        return Err(Denial::new(DenialCode::TooLarge, format!("a task has at most {TASK_CAP} bytes")).at("task"));
+    if request
+        .task
+        .as_ref()
+        .is_some_and(|task| task.len() > TASK_CAP)
+    {
+        return Err(Denial::new(
+            DenialCode::TooLarge,
+            format!("a task has at most {TASK_CAP} bytes"),
+        )
+        .at("task"));
     }
     if request.git_ref.is_some() && request.repo.is_none() {
         return Err(Denial::new(DenialCode::InvalidRef, "a ref needs a repository").at("ref"));
     }
     let memory = request.memory.unwrap_or(settings.memory);
     if memory > settings.memory || (request.memory.is_some() && memory < MEMORY_MIN) {
-        let why = format!("memory is from {MEMORY_MIN} to the operator's setting, {}", settings.memory);
+        let why = format!(
+            "memory is from {MEMORY_MIN} to the operator's setting, {}",
+            settings.memory
+        );
         return Err(Denial::new(DenialCode::InvalidSize, why).at("memory"));
     }
     let cpus = request.cpus.unwrap_or(settings.cpus);
     if cpus > settings.cpus {
-        let why = format!("vCPUs are at most the operator's setting, {}", settings.cpus);
+        let why = format!(
+            "vCPUs are at most the operator's setting, {}",
+            settings.cpus
+        );
         return Err(Denial::new(DenialCode::InvalidCpus, why).at("cpus"));
     }
     let max_duration = request.max_duration.unwrap_or(settings.max_duration);
     if max_duration > settings.max_duration {
-        let why = format!("the longest duration is at most the operator's setting, {}", settings.max_duration);
+        let why = format!(
+            "the longest duration is at most the operator's setting, {}",
+            settings.max_duration
+        );
         return Err(Denial::new(DenialCode::InvalidDuration, why).at("max_duration"));
     }
     let (egress, policy) = egress(settings, &request.egress)?;
-    Ok(Wanted { egress, policy, memory, cpus, max_duration })
+    Ok(Wanted {
+        egress,
+        policy,
+        memory,
+        cpus,
+        max_duration,
+    })
 }
 
 fn spec(settings: &ServicesSettings, wanted: Wanted, image: String) -> SandboxSpec {
@@ -116,9 +156,16 @@ fn spec(settings: &ServicesSettings, wanted: Wanted, image: String) -> SandboxSp
 
 /// What tells two requests apart.
 fn digest(request: &CreateRun) -> Result<String, Denial> {
-    let text = serde_json::to_vec(request)
-        .map_err(|error| Denial::new(DenialCode::Internal, format!("a request could not be written: {error}")))?;
-    Ok(Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect())
+    let text = serde_json::to_vec(request).map_err(|error| {
+        Denial::new(
+            DenialCode::Internal,
+            format!("a request could not be written: {error}"),
+        )
+    })?;
+    Ok(Sha256::digest(&text)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
 }
 
 fn other_request() -> Denial {
@@ -127,7 +174,9 @@ fn other_request() -> Denial {
 }
 
 fn cap(holding: u32) -> Denial {
-    let why = format!("the cap on sandboxes is reached ({holding}); tear down finished runs, or try again later");
+    let why = format!(
+        "the cap on sandboxes is reached ({holding}); tear down finished runs, or try again later"
+    );
     Denial::new(DenialCode::SandboxCap, why).retry_after(15)
 }
 
@@ -150,7 +199,11 @@ pub(crate) async fn accept(
     if let Some((key, digest)) = &idempotency
         && let Some((before, record)) = core.ports.store.accepted_before(&by.key, key).await?
     {
-        return if before == *digest { Ok(record) } else { Err(other_request()) };
+        return if before == *digest {
+            Ok(record)
+        } else {
+            Err(other_request())
+        };
     }
     let open = core.ports.store.open_runs().await?;
     let mut holding = BTreeMap::<HostName, u32>::new();
@@ -161,7 +214,10 @@ pub(crate) async fn accept(
     if held >= core.settings.max_sandboxes {
         return Err(cap(held));
     }
-    let (host, image) = core.hosts.choose(core.settings.accel, &holding, core.settings.pace.patience).await?;
+    let (host, image) = core
+        .hosts
+        .choose(core.settings.accel, &holding, core.settings.pace.patience)
+        .await?;
     let now = core.now();
     let plan = RunPlan {
         egress: wanted.egress.clone(),
@@ -196,45 +252,115 @@ mod tests {
     use lazaret_domain::{Argv, Cpus, Span};
 
     fn plain() -> CreateRun {
-        CreateRun { command: Some(Argv::of(["true"]).unwrap()), ..CreateRun::default() }
+        CreateRun {
+            command: Some(Argv::of(["true"]).unwrap()),
+            ..CreateRun::default()
+        }
     }
 
     fn code(request: &CreateRun) -> DenialCode {
-        check(&ServicesSettings::default(), request).err().unwrap().code
+        check(&ServicesSettings::default(), request)
+            .err()
+            .unwrap()
+            .code
     }
 
     #[test]
     fn a_run_gets_at_most_what_the_operator_allows() {
         assert!(check(&ServicesSettings::default(), &plain()).is_ok());
         assert_eq!(code(&CreateRun::default()), DenialCode::NothingToDo);
-        assert_eq!(code(&CreateRun { memory: Some(ByteSize::mebibytes(1025)), ..plain() }), DenialCode::InvalidSize);
-        assert_eq!(code(&CreateRun { memory: Some(ByteSize::mebibytes(1)), ..plain() }), DenialCode::InvalidSize);
-        assert_eq!(code(&CreateRun { cpus: Some(Cpus::try_from(2).unwrap()), ..plain() }), DenialCode::InvalidCpus);
-        assert_eq!(code(&CreateRun { max_duration: Some(Span::seconds(3601)), ..plain() }), DenialCode::InvalidDuration);
-        assert_eq!(code(&CreateRun { task: Some("x".repeat(TASK_CAP + 1)), ..plain() }), DenialCode::TooLarge);
-        assert_eq!(code(&CreateRun { git_ref: Some("main".parse().unwrap()), ..plain() }), DenialCode::InvalidRef);
+        assert_eq!(
+            code(&CreateRun {
+                memory: Some(ByteSize::mebibytes(1025)),
+                ..plain()
+            }),
+            DenialCode::InvalidSize
+        );
+        assert_eq!(
+            code(&CreateRun {
+                memory: Some(ByteSize::mebibytes(1)),
+                ..plain()
+            }),
+            DenialCode::InvalidSize
+        );
+        assert_eq!(
+            code(&CreateRun {
+                cpus: Some(Cpus::try_from(2).unwrap()),
+                ..plain()
+            }),
+            DenialCode::InvalidCpus
+        );
+        assert_eq!(
+            code(&CreateRun {
+                max_duration: Some(Span::seconds(3601)),
+                ..plain()
+            }),
+            DenialCode::InvalidDuration
+        );
+        assert_eq!(
+            code(&CreateRun {
+                task: Some("x".repeat(TASK_CAP + 1)),
+                ..plain()
+            }),
+            DenialCode::TooLarge
+        );
+        assert_eq!(
+            code(&CreateRun {
+                git_ref: Some("main".parse().unwrap()),
+                ..plain()
+            }),
+            DenialCode::InvalidRef
+        );
     }
 
     #[test]
     fn egress_is_sealed_unless_somebody_said_otherwise() {
         let mut settings = ServicesSettings::default();
-        let policy = |settings: &ServicesSettings, choice| egress(settings, &choice).map(|(_, policy)| policy);
-        assert_eq!(policy(&settings, EgressChoice::Default).unwrap(), EgressPolicy::default());
-        assert_eq!(policy(&settings, EgressChoice::Rules(Vec::new())).unwrap(), EgressPolicy::default());
+        let policy = |settings: &ServicesSettings, choice| {
+            egress(settings, &choice).map(|(_, policy)| policy)
+        };
+        assert_eq!(
+            policy(&settings, EgressChoice::Default).unwrap(),
+            EgressPolicy::default()
+        );
+        assert_eq!(
+            policy(&settings, EgressChoice::Rules(Vec::new())).unwrap(),
+            EgressPolicy::default()
+        );
         let open = EgressChoice::Mode(EgressMode::Open);
-        assert_eq!(policy(&settings, open.clone()).unwrap_err().code, DenialCode::EgressDenied);
+        assert_eq!(
+            policy(&settings, open.clone()).unwrap_err().code,
+            DenialCode::EgressDenied
+        );
         settings.egress.open_allowed = true;
         assert!(policy(&settings, open).unwrap().open);
         settings.egress.domains = vec!["example.org".parse().unwrap()];
-        assert_eq!(policy(&settings, EgressChoice::Default).unwrap().rules.len(), 1);
+        assert_eq!(
+            policy(&settings, EgressChoice::Default)
+                .unwrap()
+                .rules
+                .len(),
+            1
+        );
         let sealed = EgressChoice::Mode(EgressMode::Sealed);
-        assert_eq!(policy(&settings, sealed).unwrap(), EgressPolicy::default(), "sealed means sealed");
+        assert_eq!(
+            policy(&settings, sealed).unwrap(),
+            EgressPolicy::default(),
+            "sealed means sealed"
+        );
     }
 
     #[test]
     fn two_requests_are_the_same_only_if_every_field_is() {
         let same = digest(&plain()).unwrap();
         assert_eq!(digest(&plain()).unwrap(), same);
-        assert_ne!(digest(&CreateRun { task: Some(String::new()), ..plain() }).unwrap(), same);
+        assert_ne!(
+            digest(&CreateRun {
+                task: Some(String::new()),
+                ..plain()
+            })
+            .unwrap(),
+            same
+        );
     }
 }

@@ -24,8 +24,15 @@ fn with_gaps(after: u64, events: Vec<Event>) -> Vec<Event> {
     let mut out = Vec::with_capacity(events.len());
     for event in events {
         if event.seq > last + 1 {
-            let body = EventBody::Gap { missing: event.seq - last - 1, unit: "events".to_owned() };
-            out.push(Event { seq: event.seq - 1, at: event.at, body });
+            let body = EventBody::Gap {
+                missing: event.seq - last - 1,
+                unit: "events".to_owned(),
+            };
+            out.push(Event {
+                seq: event.seq - 1,
+                at: event.at,
+                body,
+            });
         }
         last = event.seq;
         out.push(event);
@@ -57,7 +64,13 @@ impl Follower {
             }
             // Marked as seen before the store is read: what comes in between is news again.
             self.feed.mark_unchanged();
-            let events = self.core.ports.store.events(&self.run, self.after, PAGE).await.ok()?;
+            let events = self
+                .core
+                .ports
+                .store
+                .events(&self.run, self.after, PAGE)
+                .await
+                .ok()?;
             if !events.is_empty() {
                 self.ready = with_gaps(self.after, events).into();
                 continue;
@@ -75,17 +88,29 @@ impl Runs {
     ///
     /// # Errors
     /// `run_not_found`, `invalid_request`, `scope_too_narrow`, `store_failed`.
-    pub async fn events(&self, by: &Principal, run: &RunId, after: u64, limit: u32) -> Result<EventPage, Denial> {
+    pub async fn events(
+        &self,
+        by: &Principal,
+        run: &RunId,
+        after: u64,
+        limit: u32,
+    ) -> Result<EventPage, Denial> {
         let record = self.record(by, run).await?;
         let limit = within("limit", limit, 1000)?;
         let stored = self.core.ports.store.events(run, after, limit).await?;
         let events = with_gaps(after, stored);
-        let last = events.last().map_or(after.min(record.last_seq), |event| event.seq);
+        let last = events
+            .last()
+            .map_or(after.min(record.last_seq), |event| event.seq);
         let complete = match events.last() {
             Some(event) => matches!(event.body, EventBody::End { .. }),
             None => record.state.phase() == RunPhase::Done,
         };
-        Ok(EventPage { events, last, complete })
+        Ok(EventPage {
+            events,
+            last,
+            complete,
+        })
     }
 
     /// Events after a number, then those to come, without gap or double; ends after `end`. It reads
@@ -94,13 +119,25 @@ impl Runs {
     ///
     /// # Errors
     /// `run_not_found`, `scope_too_narrow`, `store_failed`.
-    pub async fn follow(&self, by: &Principal, run: &RunId, after: u64) -> Result<BoxStream<'static, Event>, Denial> {
+    pub async fn follow(
+        &self,
+        by: &Principal,
+        run: &RunId,
+        after: u64,
+    ) -> Result<BoxStream<'static, Event>, Denial> {
         let feed = self.core.feeds.subscribe(run);
         let record = self.record(by, run).await?;
         let mut ready = VecDeque::new();
         if after > record.last_seq {
-            let body = EventBody::Gap { missing: 0, unit: "events".to_owned() };
-            ready.push_back(Event { seq: record.last_seq, at: self.core.now(), body });
+            let body = EventBody::Gap {
+                missing: 0,
+                unit: "events".to_owned(),
+            };
+            ready.push_back(Event {
+                seq: record.last_seq,
+                at: self.core.now(),
+                body,
+            });
         }
         let over = record.state.phase() == RunPhase::Done && after >= record.last_seq;
         let follower = Follower {
@@ -122,7 +159,12 @@ impl Runs {
     ///
     /// # Errors
     /// `run_not_found`, `invalid_request`, `scope_too_narrow`, `store_failed`.
-    pub async fn log_tail(&self, by: &Principal, run: &RunId, lines: u32) -> Result<String, Denial> {
+    pub async fn log_tail(
+        &self,
+        by: &Principal,
+        run: &RunId,
+        lines: u32,
+    ) -> Result<String, Denial> {
         self.record(by, run).await?;
         let lines = within("lines", lines, 5000)? as usize;
         let (mut before, mut parts, mut seen, mut size) = (u64::MAX, Vec::new(), 0, 0);
@@ -152,7 +194,10 @@ impl Runs {
 /// The last lines of a text. A line that is not ended counts.
 fn last_lines(text: &str, lines: usize) -> &str {
     let body = text.strip_suffix('\n').unwrap_or(text);
-    let from = body.rmatch_indices('\n').nth(lines - 1).map_or(0, |(at, _)| at + 1);
+    let from = body
+        .rmatch_indices('\n')
+        .nth(lines - 1)
+        .map_or(0, |(at, _)| at + 1);
     &text[from..]
 }
 
@@ -161,8 +206,14 @@ mod tests {
     use super::*;
 
     fn event(seq: u64) -> Event {
-        let body = EventBody::Note { text: String::new() };
-        Event { seq, at: jiff::Timestamp::UNIX_EPOCH, body }
+        let body = EventBody::Note {
+            text: String::new(),
+        };
+        Event {
+            seq,
+            at: jiff::Timestamp::UNIX_EPOCH,
+            body,
+        }
     }
 
     #[test]

@@ -11,7 +11,10 @@ use lazaret_domain::sandbox::{Reach, SandboxState};
 
 fn sandbox(core: &Core, record: &RunRecord) -> Option<SandboxView> {
     let facts = record.facts.sandbox.as_ref();
-    let asked_for = matches!(record.state.phase(), RunPhase::Starting | RunPhase::Running | RunPhase::Parked);
+    let asked_for = matches!(
+        record.state.phase(),
+        RunPhase::Starting | RunPhase::Running | RunPhase::Parked
+    );
     if facts.is_none() && !asked_for {
         return None;
     }
@@ -23,7 +26,11 @@ fn sandbox(core: &Core, record: &RunRecord) -> Option<SandboxView> {
     Some(SandboxView {
         id: record.plan.sandbox.clone(),
         host: record.plan.host.clone(),
-        state: if record.holds { state } else { SandboxState::Gone },
+        state: if record.holds {
+            state
+        } else {
+            SandboxState::Gone
+        },
         reach,
         accel: facts.and_then(|facts| facts.accel),
         boot_id: facts.and_then(|facts| facts.boot_id.clone()),
@@ -42,7 +49,11 @@ pub(crate) fn run(core: &Core, record: RunRecord) -> Run {
         cause: ending.map(|ending| ending.cause.clone()),
         exit_code: ending.and_then(|ending| ending.exit_code),
         sandbox: sandbox(core, &record),
-        branch: record.facts.base.as_ref().map(|_| BranchName::of(&record.id)),
+        branch: record
+            .facts
+            .base
+            .as_ref()
+            .map(|_| BranchName::of(&record.id)),
         base: record.facts.base,
         run: record.id,
         repo: record.plan.request.repo,

@@ -31,7 +31,10 @@ const EXEC_OUTPUT: usize = 1 << 20;
 const EXEC_INPUT: usize = 1 << 20;
 
 fn gone() -> Denial {
-    Denial::new(DenialCode::SandboxGone, "the run's sandbox is gone, and its workspace with it")
+    Denial::new(
+        DenialCode::SandboxGone,
+        "the run's sandbox is gone, and its workspace with it",
+    )
 }
 
 impl Runs {
@@ -39,16 +42,26 @@ impl Runs {
     fn workspace(&self, record: &RunRecord) -> Result<Arc<dyn HostLink>, Denial> {
         let Some(sandbox) = &record.facts.sandbox else {
             let ended = record.state.ending().is_some();
-            let not_yet = || Denial::new(DenialCode::RunNotReady, "the run's sandbox is not ready yet").retry_after(2);
+            let not_yet = || {
+                Denial::new(
+                    DenialCode::RunNotReady,
+                    "the run's sandbox is not ready yet",
+                )
+                .retry_after(2)
+            };
             return Err(if ended { gone() } else { not_yet() });
         };
         match sandbox.state {
             _ if !record.holds || record.facts.teardown_asked.is_some() => Err(gone()),
             SandboxState::Gone => Err(gone()),
-            SandboxState::Forking => {
-                Err(Denial::new(DenialCode::RunNotReady, "the run's sandbox is not ready yet").retry_after(2))
+            SandboxState::Forking => Err(Denial::new(
+                DenialCode::RunNotReady,
+                "the run's sandbox is not ready yet",
+            )
+            .retry_after(2)),
+            SandboxState::Ready | SandboxState::Asleep => {
+                self.core.hosts.link(&record.plan.host).ok_or_else(gone)
             }
-            SandboxState::Ready | SandboxState::Asleep => self.core.hosts.link(&record.plan.host).ok_or_else(gone),
         }
     }
 
@@ -57,10 +70,22 @@ impl Runs {
     /// # Errors
     /// `run_not_found`, `run_not_ready`, `sandbox_gone`, `file_not_found`, and why the host cannot be
     /// asked.
-    pub async fn files(&self, by: &Principal, run: &RunId, path: &GuestPath) -> Result<FileList, Denial> {
+    pub async fn files(
+        &self,
+        by: &Principal,
+        run: &RunId,
+        path: &GuestPath,
+    ) -> Result<FileList, Denial> {
         let record = self.record(by, run).await?;
-        let listing = self.workspace(&record)?.list_files(&record.plan.sandbox, path).await?;
-        Ok(FileList { path: path.as_str().to_owned(), entries: listing.entries, truncated: listing.truncated })
+        let listing = self
+            .workspace(&record)?
+            .list_files(&record.plan.sandbox, path)
+            .await?;
+        Ok(FileList {
+            path: path.as_str().to_owned(),
+            entries: listing.entries,
+            truncated: listing.truncated,
+        })
     }
 
     /// A file of the workspace, at most 10 MB. Needs `read`.
@@ -68,11 +93,20 @@ impl Runs {
     /// # Errors
     /// `run_not_found`, `run_not_ready`, `sandbox_gone`, `file_not_found`, `not_a_file`, `too_large`,
     /// and why the host cannot be asked.
-    pub async fn read_file(&self, by: &Principal, run: &RunId, path: &GuestPath) -> Result<FileBytes, Denial> {
+    pub async fn read_file(
+        &self,
+        by: &Principal,
+        run: &RunId,
+        path: &GuestPath,
+    ) -> Result<FileBytes, Denial> {
         let record = self.record(by, run).await?;
-        let not_a_file = || Denial::new(DenialCode::NotAFile, "the path is not a regular file").at("path");
+        let not_a_file =
+            || Denial::new(DenialCode::NotAFile, "the path is not a regular file").at("path");
         let name = path.file_name().ok_or_else(not_a_file)?.to_owned();
-        let mut stream = self.workspace(&record)?.read_tar(&record.plan.sandbox, path).await?;
+        let mut stream = self
+            .workspace(&record)?
+            .read_tar(&record.plan.sandbox, path)
+            .await?;
         let mut tar = Vec::new();
         while let Some(bytes) = stream.next().await {
             tar.extend_from_slice(&bytes?);
@@ -82,8 +116,13 @@ impl Runs {
                 if !header.entry_type().is_file() {
                     return Err(not_a_file());
                 }
-                if header.entry_size().is_ok_and(|size| size > FILE_CAP as u64) || tar.len() > FILE_CAP + TAR_OVERHEAD {
-                    let why = format!("files of more than {} MB are not read this way", FILE_CAP / 1_000_000);
+                if header.entry_size().is_ok_and(|size| size > FILE_CAP as u64)
+                    || tar.len() > FILE_CAP + TAR_OVERHEAD
+                {
+                    let why = format!(
+                        "files of more than {} MB are not read this way",
+                        FILE_CAP / 1_000_000
+                    );
                     return Err(Denial::new(DenialCode::TooLarge, why).at("path"));
                 }
             }
@@ -96,7 +135,13 @@ impl Runs {
     ///
     /// # Errors
     /// `run_not_found`, `run_not_ready`, `sandbox_gone`, and why the host cannot be asked.
-    pub async fn put_file(&self, by: &Principal, run: &RunId, name: &UploadName, bytes: Bytes) -> Result<(), Denial> {
+    pub async fn put_file(
+        &self,
+        by: &Principal,
+        run: &RunId,
+        name: &UploadName,
+        bytes: Bytes,
+    ) -> Result<(), Denial> {
         by.require(Scope::Run)?;
         let mut record = self.record(by, run).await?;
         let link = self.workspace(&record)?;
@@ -104,9 +149,20 @@ impl Runs {
         for last in [false, true] {
             let tar = stream::iter(parts.clone().map(Ok)).boxed();
             let root = GuestPath::default();
-            match link.write_tar(record.fence, &record.plan.sandbox, Area::Uploads, &root, tar).await {
+            match link
+                .write_tar(
+                    record.fence,
+                    &record.plan.sandbox,
+                    Area::Uploads,
+                    &root,
+                    tar,
+                )
+                .await
+            {
                 // The run's driver was renewed in between; the newer fence will do.
-                Err(denial) if denial.code == DenialCode::StaleFence && !last => record = self.record(by, run).await?,
+                Err(denial) if denial.code == DenialCode::StaleFence && !last => {
+                    record = self.record(by, run).await?;
+                }
                 answer => return answer,
             }
         }
@@ -118,7 +174,12 @@ impl Runs {
     /// # Errors
     /// `run_not_found`, `run_not_ready`, `sandbox_gone`, `invalid_duration`, `too_large`, and why the
     /// host cannot be asked.
-    pub async fn exec(&self, by: &Principal, run: &RunId, request: ExecRun) -> Result<ExecResult, Denial> {
+    pub async fn exec(
+        &self,
+        by: &Principal,
+        run: &RunId,
+        request: ExecRun,
+    ) -> Result<ExecResult, Denial> {
         by.require(Scope::Operate)?;
         let record = self.record(by, run).await?;
         let limit = request.max_duration.unwrap_or(EXEC_LIMIT);
@@ -128,10 +189,20 @@ impl Runs {
         }
         let stdin = request.stdin.unwrap_or_default();
         if stdin.len() > EXEC_INPUT {
-            return Err(Denial::new(DenialCode::TooLarge, format!("standard input is at most {EXEC_INPUT} bytes")).at("stdin"));
+            return Err(Denial::new(
+                DenialCode::TooLarge,
+                format!("standard input is at most {EXEC_INPUT} bytes"),
+            )
+            .at("stdin"));
         }
-        let repo = record.plan.request.repo.as_ref().filter(|_| record.facts.base.is_some());
-        let mut command = guest_git::command(run, request.command, guest_git::directory(repo), limit)?;
+        let repo = record
+            .plan
+            .request
+            .repo
+            .as_ref()
+            .filter(|_| record.facts.base.is_some());
+        let mut command =
+            guest_git::command(run, request.command, guest_git::directory(repo), limit)?;
         command.stdin = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, stdin);
         command.output_cap = 4 * EXEC_OUTPUT as u64;
         let said = self.beside(by, record, &command, EXEC_OUTPUT).await?;
@@ -139,8 +210,16 @@ impl Runs {
         match said.exit.end {
             ExecEnd::SandboxEnded => Err(gone()),
             ExecEnd::NotStarted => {
-                let why = said.exit.message.as_deref().map_or_else(|| "no reason was given".to_owned(), outcome::excerpt);
-                Err(Denial::new(DenialCode::InvalidCommand, format!("the command could not be started: {why}")).at("command"))
+                let why = said
+                    .exit
+                    .message
+                    .as_deref()
+                    .map_or_else(|| "no reason was given".to_owned(), outcome::excerpt);
+                Err(Denial::new(
+                    DenialCode::InvalidCommand,
+                    format!("the command could not be started: {why}"),
+                )
+                .at("command"))
             }
             end => Ok(ExecResult {
                 exit_code: said.exit.code,
@@ -165,8 +244,13 @@ impl Runs {
         let sandbox = record.plan.sandbox.clone();
         let exec: ExecId = format!("x-{:016x}", self.core.ports.random.bits()).parse()?;
         for last in [false, true] {
-            match link.start_exec(record.fence, &sandbox, &exec, command).await {
-                Err(denial) if denial.code == DenialCode::StaleFence && !last => record = self.record(by, &record.id).await?,
+            match link
+                .start_exec(record.fence, &sandbox, &exec, command)
+                .await
+            {
+                Err(denial) if denial.code == DenialCode::StaleFence && !last => {
+                    record = self.record(by, &record.id).await?;
+                }
                 answer => {
                     answer?;
                     break;
@@ -191,12 +275,18 @@ impl Runs {
             return Ok(diff);
         }
         if record.state.ending().is_some() {
-            return Err(none("the run ended before there was a diff, or it could not be read"));
+            return Err(none(
+                "the run ended before there was a diff, or it could not be read",
+            ));
         }
-        let not_yet = || Denial::new(DenialCode::RunNotReady, "the repository is not cloned yet").retry_after(2);
+        let not_yet = || {
+            Denial::new(DenialCode::RunNotReady, "the repository is not cloned yet").retry_after(2)
+        };
         let base = record.facts.base.clone().ok_or_else(not_yet)?;
         let command = guest_git::diff(run, &repo, &base)?;
-        let said = self.beside(by, record, &command, guest_git::DIFF_CAP + 1).await?;
+        let said = self
+            .beside(by, record, &command, guest_git::DIFF_CAP + 1)
+            .await?;
         if !said.exit.success() {
             let why = outcome::excerpt(&String::from_utf8_lossy(&said.stderr));
             return Err(none(&format!("the diff could not be made: {why}")));
@@ -221,16 +311,23 @@ fn first_file(tar: &[u8]) -> Option<Bytes> {
 /// A tar stream with one file, in three parts so that the file itself is not copied.
 fn tar_of(name: &UploadName, bytes: &Bytes, modified: i64) -> Result<[Bytes; 3], Denial> {
     let mut header = tar::Header::new_ustar();
-    header
-        .set_path(name.as_str())
-        .map_err(|error| Denial::new(DenialCode::InvalidName, format!("the upload's name: {error}")))?;
+    header.set_path(name.as_str()).map_err(|error| {
+        Denial::new(
+            DenialCode::InvalidName,
+            format!("the upload's name: {error}"),
+        )
+    })?;
     header.set_size(bytes.len() as u64);
     header.set_mode(0o644);
     header.set_mtime(u64::try_from(modified).unwrap_or(0));
     header.set_entry_type(tar::EntryType::Regular);
     header.set_cksum();
     let padding = bytes.len().next_multiple_of(512) - bytes.len() + 1024;
-    Ok([Bytes::copy_from_slice(header.as_bytes()), bytes.clone(), vec![0; padding].into()])
+    Ok([
+        Bytes::copy_from_slice(header.as_bytes()),
+        bytes.clone(),
+        vec![0; padding].into(),
+    ])
 }
 
 #[cfg(test)]
@@ -257,6 +354,9 @@ mod tests {
         header.set_entry_type(tar::EntryType::Directory);
         header.set_size(0);
         header.set_cksum();
-        assert_eq!(first_file(&[header.as_bytes().as_slice(), &[0; 1024]].concat()), None);
+        assert_eq!(
+            first_file(&[header.as_bytes().as_slice(), &[0; 1024]].concat()),
+            None
+        );
     }
 }

@@ -4,7 +4,9 @@
 //! A life is a runtime of its own. A crash point stops its driver for ever at one store or host call,
 //! before or after the call's effect; then the runtime is dropped with all its tasks.
 
-use crate::support::{CrashingStore, LONG, all_events, assert_whole, enroll, on_repo, services, settings, text};
+use crate::support::{
+    CrashingStore, LONG, all_events, assert_whole, enroll, on_repo, services, settings, text,
+};
 use lazaret_domain::run::Outcome;
 use lazaret_services::Principal;
 use lazaret_services::ports::fake_host::{CrashPoint, FakeHost};
@@ -25,7 +27,12 @@ fn life(path: &Path, host: &FakeHost, crash: &CrashPoint, after: Option<u32>) ->
             enroll(&services).await;
             let by = Principal::controller();
             let key = Some("the-only-one".parse().unwrap());
-            let run = services.runs.delegate(&by, key, on_repo()).await.unwrap().run;
+            let run = services
+                .runs
+                .delegate(&by, key, on_repo())
+                .await
+                .unwrap()
+                .run;
             let done = services.runs.wait(&by, &run, LONG).await.unwrap();
             assert_eq!(done.outcome, Some(Outcome::Succeeded), "{:?}", done.cause);
             assert!(services.runs.teardown(&by, &run).await.unwrap().removed);
@@ -49,7 +56,14 @@ fn assert_each_effect_once(host: &FakeHost) {
     assert_eq!(effects.created.len(), 1, "one sandbox was made");
     assert_eq!(effects.started.len(), 3, "clone, turn and diff");
     let counts = [effects.created.values(), effects.destroyed.values()];
-    assert!(counts.into_iter().flatten().chain(effects.started.values()).all(|count| *count == 1), "{effects:?}");
+    assert!(
+        counts
+            .into_iter()
+            .flatten()
+            .chain(effects.started.values())
+            .all(|count| *count == 1),
+        "{effects:?}"
+    );
     assert!(host.ids().is_empty(), "nothing is left");
 }
 
@@ -60,8 +74,14 @@ fn lives(crashes: &[u32]) -> bool {
     let path = directory.path().join("db");
     let crash = CrashPoint::default();
     let host = FakeHost::with_crash(&crash);
-    let ends: Vec<_> = crashes.iter().map(|after| life(&path, &host, &crash, Some(*after))).collect();
-    assert!(life(&path, &host, &crash, None), "the last life is not crashed");
+    let ends: Vec<_> = crashes
+        .iter()
+        .map(|after| life(&path, &host, &crash, Some(*after)))
+        .collect();
+    assert!(
+        life(&path, &host, &crash, None),
+        "the last life is not crashed"
+    );
     assert_each_effect_once(&host);
     !ends[0]
 }

@@ -8,7 +8,7 @@ use lazaret_api::public::EventBody;
 use lazaret_domain::{DenialCode, ExecId};
 use lazaret_services::ports::fake_host::{FakeHost, Play, exited, ordinary};
 use lazaret_services::ports::store::Store;
-use lazaret_store::SqliteStore;
+use lazaret_store::{Limits, SqliteStore};
 use std::sync::Arc;
 
 fn turn() -> ExecId {
@@ -17,7 +17,10 @@ fn turn() -> ExecId {
 
 fn stays(host: &FakeHost) {
     host.plays(|exec, request| match exec.as_str() {
-        "turn-1" => Play { frames: Vec::new(), exit: None },
+        "turn-1" => Play {
+            frames: Vec::new(),
+            exit: None,
+        },
         _ => ordinary(exec, request),
     });
 }
@@ -31,18 +34,34 @@ async fn readers_who_join_at_any_time_see_the_same_events_while_they_are_written
     let mut readers = Vec::new();
     for line in 0..60 {
         if line % 10 == 0 {
-            let stream = house.services.runs.follow(&house.by, &run, 0).await.unwrap();
+            let stream = house
+                .services
+                .runs
+                .follow(&house.by, &run, 0)
+                .await
+                .unwrap();
             readers.push(tokio::spawn(stream.collect::<Vec<_>>()));
         }
         let exit = (line == 59).then(|| exited(0));
-        house.host.says(&sandbox, &turn(), &[Frame::Stdout(format!("{line}\n").into())], exit);
+        house.host.says(
+            &sandbox,
+            &turn(),
+            &[Frame::Stdout(format!("{line}\n").into())],
+            exit,
+        );
         tokio::task::yield_now().await;
     }
     let whole = house.all_events(&run).await;
     assert_whole(&whole);
-    assert_eq!(text(&whole, "stdout"), (0..60).map(|line| format!("{line}\n")).collect::<String>());
+    assert_eq!(
+        text(&whole, "stdout"),
+        (0..60).map(|line| format!("{line}\n")).collect::<String>()
+    );
     for reader in readers {
-        assert_eq!(tokio::time::timeout(LONG, reader).await.unwrap().unwrap(), whole);
+        assert_eq!(
+            tokio::time::timeout(LONG, reader).await.unwrap().unwrap(),
+            whole
+        );
     }
 }
 
@@ -53,25 +72,58 @@ async fn a_reader_goes_on_from_any_event_without_gap_or_double() {
     house.done(&run).await;
     let whole = house.all_events(&run).await;
     for after in 0..=whole.len() {
-        let rest = house.services.runs.follow(&house.by, &run, after as u64).await.unwrap();
+        let rest = house
+            .services
+            .runs
+            .follow(&house.by, &run, after as u64)
+            .await
+            .unwrap();
         assert_eq!(rest.collect::<Vec<_>>().await, whole[after..]);
-        let page = house.services.runs.events(&house.by, &run, after as u64, 1000).await.unwrap();
-        assert_eq!((page.events.as_slice(), page.complete), (&whole[after..], true));
+        let page = house
+            .services
+            .runs
+            .events(&house.by, &run, after as u64, 1000)
+            .await
+            .unwrap();
+        assert_eq!(
+            (page.events.as_slice(), page.complete),
+            (&whole[after..], true)
+        );
     }
-    let future: Vec<_> = house.services.runs.follow(&house.by, &run, 9999).await.unwrap().collect().await;
-    assert!(matches!(future.as_slice(), [gap] if matches!(gap.body, EventBody::Gap { .. })), "{future:?}");
+    let future: Vec<_> = house
+        .services
+        .runs
+        .follow(&house.by, &run, 9999)
+        .await
+        .unwrap()
+        .collect()
+        .await;
+    assert!(
+        matches!(future.as_slice(), [gap] if matches!(gap.body, EventBody::Gap { .. })),
+        "{future:?}"
+    );
 }
 
 #[tokio::test]
 async fn a_reader_that_does_not_read_holds_nobody_up() {
     let house = House::new().await;
-    let frames: Vec<_> = (0..300).map(|_| Frame::Stdout("x".repeat(20_000).into())).collect();
+    let frames: Vec<_> = (0..300)
+        .map(|_| Frame::Stdout("x".repeat(20_000).into()))
+        .collect();
     house.host.plays(move |exec, request| match exec.as_str() {
-        "turn-1" => Play { frames: frames.clone(), exit: Some(exited(0)) },
+        "turn-1" => Play {
+            frames: frames.clone(),
+            exit: Some(exited(0)),
+        },
         _ => ordinary(exec, request),
     });
     let run = house.delegate(command(&["flood"])).await.run;
-    let mut slow = house.services.runs.follow(&house.by, &run, 0).await.unwrap();
+    let mut slow = house
+        .services
+        .runs
+        .follow(&house.by, &run, 0)
+        .await
+        .unwrap();
     let first = slow.next().await.unwrap();
     assert_eq!(first.seq, 1);
     house.done(&run).await;
@@ -91,23 +143,49 @@ async fn a_reader_that_does_not_read_holds_nobody_up() {
 async fn output_beyond_the_cap_is_evicted_and_the_gap_is_told() {
     let directory = tempfile::tempdir().unwrap();
     let cap = 100_000;
-    let store: Arc<dyn Store> =
-        Arc::new(SqliteStore::open_with(&directory.path().join("db"), cap).await.unwrap());
+    let store: Arc<dyn Store> = Arc::new(
+        SqliteStore::open_with(
+            &directory.path().join("db"),
+            Limits {
+                log: cap,
+                ..Limits::default()
+            },
+        )
+        .await
+        .unwrap(),
+    );
     let host = FakeHost::new();
-    let frames: Vec<_> = (0..100).map(|n| Frame::Stdout(format!("{n:04}{}\n", "x".repeat(9_995)).into())).collect();
+    let frames: Vec<_> = (0..100)
+        .map(|n| Frame::Stdout(format!("{n:04}{}\n", "x".repeat(9_995)).into()))
+        .collect();
     host.plays(move |exec, request| match exec.as_str() {
-        "turn-1" => Play { frames: frames.clone(), exit: Some(exited(0)) },
+        "turn-1" => Play {
+            frames: frames.clone(),
+            exit: Some(exited(0)),
+        },
         _ => ordinary(exec, request),
     });
     let services = crate::support::services(store, &host, settings()).await;
     crate::support::enroll(&services).await;
     let by = lazaret_services::Principal::controller();
-    let run = services.runs.delegate(&by, None, command(&["flood"])).await.unwrap().run;
+    let run = services
+        .runs
+        .delegate(&by, None, command(&["flood"]))
+        .await
+        .unwrap()
+        .run;
     services.runs.wait(&by, &run, LONG).await.unwrap();
     let events = crate::support::all_events(&services, &run).await;
     let kept = text(&events, "stdout");
-    assert!(kept.len() as u64 <= cap && kept.len() > 50_000, "{} bytes were kept", kept.len());
-    assert!(kept.lines().last().unwrap().starts_with("0099"), "the latest output is kept");
+    assert!(
+        kept.len() as u64 <= cap && kept.len() > 50_000,
+        "{} bytes were kept",
+        kept.len()
+    );
+    assert!(
+        kept.lines().last().unwrap().starts_with("0099"),
+        "the latest output is kept"
+    );
     let missing: u64 = events
         .iter()
         .map(|event| match &event.body {
@@ -117,26 +195,50 @@ async fn output_beyond_the_cap_is_evicted_and_the_gap_is_told() {
         .sum();
     let last = events.last().unwrap();
     assert!(matches!(last.body, EventBody::End { .. }));
-    assert_eq!(last.seq, events.len() as u64 + missing, "every number is an event or in a gap");
+    assert_eq!(
+        last.seq,
+        events.len() as u64 + missing,
+        "every number is an event or in a gap"
+    );
     assert!(missing > 0);
 }
 
 #[tokio::test]
 async fn the_log_tail_has_the_last_lines_and_bounds() {
     let house = House::new().await;
-    let frames: Vec<_> = (0..1000).map(|line| Frame::Stdout(format!("line {line}\n").into())).collect();
+    let frames: Vec<_> = (0..1000)
+        .map(|line| Frame::Stdout(format!("line {line}\n").into()))
+        .collect();
     house.host.plays(move |exec, request| match exec.as_str() {
-        "turn-1" => Play { frames: frames.clone(), exit: Some(exited(0)) },
+        "turn-1" => Play {
+            frames: frames.clone(),
+            exit: Some(exited(0)),
+        },
         _ => ordinary(exec, request),
     });
     let run = house.delegate(command(&["lines"])).await.run;
     house.done(&run).await;
-    let tail = house.services.runs.log_tail(&house.by, &run, 2).await.unwrap();
+    let tail = house
+        .services
+        .runs
+        .log_tail(&house.by, &run, 2)
+        .await
+        .unwrap();
     assert_eq!(tail, "line 998\nline 999\n");
-    let all = house.services.runs.log_tail(&house.by, &run, 5000).await.unwrap();
+    let all = house
+        .services
+        .runs
+        .log_tail(&house.by, &run, 5000)
+        .await
+        .unwrap();
     assert_eq!(all.lines().count(), 1000);
     for lines in [0, 5001, u32::MAX] {
-        let denial = house.services.runs.log_tail(&house.by, &run, lines).await.unwrap_err();
+        let denial = house
+            .services
+            .runs
+            .log_tail(&house.by, &run, lines)
+            .await
+            .unwrap_err();
         assert_eq!(denial.code, DenialCode::InvalidRequest);
     }
 }
@@ -161,7 +263,12 @@ async fn the_gateways_decisions_are_among_the_events_once_each() {
         duration_ms: 0,
     };
     house.host.decided(&sandbox, record(1));
-    let mut stream = house.services.runs.follow(&house.by, &run, 0).await.unwrap();
+    let mut stream = house
+        .services
+        .runs
+        .follow(&house.by, &run, 0)
+        .await
+        .unwrap();
     while let Some(event) = stream.next().await {
         if matches!(event.body, EventBody::Egress { .. }) {
             break;
@@ -188,11 +295,25 @@ async fn a_follower_of_a_running_run_waits_and_ends_when_the_controller_stops() 
     stays(&house.host);
     let run = house.delegate(command(&["sleep"])).await.run;
     house.host.until_started("turn-1").await;
-    let stream = house.services.runs.follow(&house.by, &run, 0).await.unwrap();
+    let stream = house
+        .services
+        .runs
+        .follow(&house.by, &run, 0)
+        .await
+        .unwrap();
     let reading = tokio::spawn(stream.collect::<Vec<_>>());
     house.services.stop().await;
     let events = tokio::time::timeout(LONG, reading).await.unwrap().unwrap();
-    assert!(events.iter().all(|event| !matches!(event.body, EventBody::End { .. })), "dur10: a stop ends no run");
-    let waited = house.services.runs.wait(&house.by, &run, LONG).now_or_never();
+    assert!(
+        events
+            .iter()
+            .all(|event| !matches!(event.body, EventBody::End { .. })),
+        "dur10: a stop ends no run"
+    );
+    let waited = house
+        .services
+        .runs
+        .wait(&house.by, &run, LONG)
+        .now_or_never();
     assert!(waited.is_none() || waited.unwrap().is_ok());
 }

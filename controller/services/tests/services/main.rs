@@ -1,4 +1,9 @@
 //! The use cases against a host in memory and a real SQLite file.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a failing test is the report"
+)]
 
 mod access;
 mod crash;

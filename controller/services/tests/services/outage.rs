@@ -16,7 +16,10 @@ fn turn() -> ExecId {
 
 fn stays(host: &FakeHost) {
     host.plays(|exec, request| match exec.as_str() {
-        "turn-1" => Play { frames: vec![Frame::Stdout("one\n".into())], exit: None },
+        "turn-1" => Play {
+            frames: vec![Frame::Stdout("one\n".into())],
+            exit: None,
+        },
         _ => ordinary(exec, request),
     });
 }
@@ -29,12 +32,20 @@ async fn a_run_whose_host_is_away_says_since_when_and_goes_on_when_it_is_back() 
     let sandbox = house.host.until_started("turn-1").await;
     house.host.goes_down(DenialCode::HostUnreachable);
     let away = |seen: &lazaret_api::public::Run| {
-        matches!(seen.sandbox.as_ref().unwrap().reach, Reach::Unreachable { .. })
+        matches!(
+            seen.sandbox.as_ref().unwrap().reach,
+            Reach::Unreachable { .. }
+        )
     };
     let seen = house.until(&run, away).await;
     assert_eq!(seen.state, RunPhase::Running);
     // The command goes on meanwhile; nothing it said is lost.
-    house.host.says(&sandbox, &turn(), &[Frame::Stdout("two\n".into())], Some(exited(0)));
+    house.host.says(
+        &sandbox,
+        &turn(),
+        &[Frame::Stdout("two\n".into())],
+        Some(exited(0)),
+    );
     house.host.comes_up();
     let run = house.done(&run).await;
     assert_eq!(run.outcome, Some(Outcome::Succeeded));
@@ -46,16 +57,25 @@ async fn a_run_whose_host_is_away_says_since_when_and_goes_on_when_it_is_back() 
 #[tokio::test]
 async fn output_that_is_cut_off_again_and_again_arrives_whole() {
     let house = House::new().await;
-    let frames: Vec<_> = (0..50).map(|line| Frame::Stdout(format!("line {line} ü\n").into())).collect();
+    let frames: Vec<_> = (0..50)
+        .map(|line| Frame::Stdout(format!("line {line} ü\n").into()))
+        .collect();
     let whole: String = (0..50).map(|line| format!("line {line} ü\n")).collect();
     house.host.plays(move |exec, request| match exec.as_str() {
-        "turn-1" => Play { frames: frames.clone(), exit: Some(exited(3)) },
+        "turn-1" => Play {
+            frames: frames.clone(),
+            exit: Some(exited(3)),
+        },
         _ => ordinary(exec, request),
     });
     house.host.cuts_output_after(Some(200));
     let run = house.delegate(command(&["lines"])).await.run;
     let run = house.done(&run).await;
-    assert_eq!((run.outcome, run.exit_code), (Some(Outcome::Failed), Some(3)), "t63: a cut is never a success");
+    assert_eq!(
+        (run.outcome, run.exit_code),
+        (Some(Outcome::Failed), Some(3)),
+        "t63: a cut is never a success"
+    );
     assert_eq!(text(&house.all_events(&run.run).await, "stdout"), whole);
 }
 
@@ -73,8 +93,14 @@ async fn a_sandbox_that_ends_under_its_run_ends_the_run_with_the_cause() {
         let sandbox = house.host.until_started("turn-1").await;
         house.host.ends(&sandbox, cause);
         let run = house.done(&run).await;
-        assert_eq!((run.outcome, run.cause.unwrap().code.as_str()), (Some(outcome), cause.code()));
-        house.host.until(|host| host.ids().is_empty().then_some(())).await;
+        assert_eq!(
+            (run.outcome, run.cause.unwrap().code.as_str()),
+            (Some(outcome), cause.code())
+        );
+        house
+            .host
+            .until(|host| host.ids().is_empty().then_some(()))
+            .await;
     }
 }
 
@@ -86,41 +112,88 @@ async fn a_sandbox_that_vanishes_loses_its_run_and_is_not_replaced() {
     let sandbox = house.host.until_started("turn-1").await;
     house.host.loses(&sandbox);
     let run = house.done(&run).await;
-    assert_eq!((run.outcome, run.cause.unwrap().code.as_str()), (Some(Outcome::Lost), "sandbox_not_found"));
-    assert_eq!(house.host.effects().created.len(), 1, "t16: never bound to a fresh one");
+    assert_eq!(
+        (run.outcome, run.cause.unwrap().code.as_str()),
+        (Some(Outcome::Lost), "sandbox_not_found")
+    );
+    assert_eq!(
+        house.host.effects().created.len(),
+        1,
+        "t16: never bound to a fresh one"
+    );
 }
 
 #[tokio::test]
 async fn a_host_that_never_comes_back_loses_the_run_within_a_bound() {
-    let pace = Pace { lost_grace: Duration::ZERO, ..settings().pace };
+    let pace = Pace {
+        lost_grace: Duration::ZERO,
+        ..settings().pace
+    };
     let house = House::with(ServicesSettings { pace, ..settings() }).await;
     stays(&house.host);
-    let short = lazaret_api::public::CreateRun { max_duration: Some("50ms".parse().unwrap()), ..command(&["sleep"]) };
+    let short = lazaret_api::public::CreateRun {
+        max_duration: Some("50ms".parse().unwrap()),
+        ..command(&["sleep"])
+    };
     let run = house.delegate(short).await.run;
     house.host.until_started("turn-1").await;
     house.host.goes_down(DenialCode::HostKeyMismatch);
     let run = house.done(&run).await;
-    assert_eq!((run.outcome, run.cause.unwrap().code.as_str()), (Some(Outcome::Lost), "host_key_mismatch"));
+    assert_eq!(
+        (run.outcome, run.cause.unwrap().code.as_str()),
+        (Some(Outcome::Lost), "host_key_mismatch")
+    );
 }
 
 #[tokio::test]
 async fn a_delegate_is_refused_with_the_hosts_reason_before_anything_is_stored() {
     let house = House::new().await;
     let refused = |denial: Denial| (denial.code, denial.class());
-    let code = || async { house.services.runs.delegate(&house.by, None, command(&["true"])).await.unwrap_err().code };
+    let code = || async {
+        house
+            .services
+            .runs
+            .delegate(&house.by, None, command(&["true"]))
+            .await
+            .unwrap_err()
+            .code
+    };
     house.host.goes_down(DenialCode::HostKeyMismatch);
     assert_eq!(code().await, DenialCode::HostKeyMismatch);
     let hosts = house.services.hosts.list(&house.by).await.unwrap().hosts;
     assert_eq!(hosts[0].problem.as_ref().unwrap().code, "host_key_mismatch");
     house.host.comes_up();
-    house.services.hosts.set_admission(&house.by, &host_name(), HostAdmission::Drained).await.unwrap();
+    house
+        .services
+        .hosts
+        .set_admission(&house.by, &host_name(), HostAdmission::Drained)
+        .await
+        .unwrap();
     assert_eq!(code().await, DenialCode::HostDrained);
-    house.services.hosts.set_admission(&house.by, &host_name(), HostAdmission::Active).await.unwrap();
-    house.services.hosts.set_admission(&house.by, &host_name(), HostAdmission::Retired).await.unwrap();
+    house
+        .services
+        .hosts
+        .set_admission(&house.by, &host_name(), HostAdmission::Active)
+        .await
+        .unwrap();
+    house
+        .services
+        .hosts
+        .set_admission(&house.by, &host_name(), HostAdmission::Retired)
+        .await
+        .unwrap();
     assert_eq!(code().await, DenialCode::NoHost);
-    let list = house.services.runs.list(&house.by, None, 10, false).await.unwrap();
+    let list = house
+        .services
+        .runs
+        .list(&house.by, None, 10, false)
+        .await
+        .unwrap();
     assert!(list.runs.is_empty());
-    assert_eq!(refused(Denial::new(DenialCode::NoHost, "")).1, lazaret_domain::DenialClass::Unavailable);
+    assert_eq!(
+        refused(Denial::new(DenialCode::NoHost, "")).1,
+        lazaret_domain::DenialClass::Unavailable
+    );
 }
 
 #[tokio::test]
@@ -128,9 +201,17 @@ async fn a_host_without_image_accelerator_or_vmm_takes_no_run() {
     for code in [DenialCode::ImageMissing, DenialCode::ImageAltered] {
         let house = House::new().await;
         house.services.stop().await;
-        house.host.describe(|info| info.image = Err(Denial::new(code, "told so")));
-        let services = crate::support::services(std::sync::Arc::clone(&house.store), &house.host, settings()).await;
-        let denial = services.runs.delegate(&house.by, None, command(&["true"])).await.unwrap_err();
+        house
+            .host
+            .describe(|info| info.image = Err(Denial::new(code, "told so")));
+        let services =
+            crate::support::services(std::sync::Arc::clone(&house.store), &house.host, settings())
+                .await;
+        let denial = services
+            .runs
+            .delegate(&house.by, None, command(&["true"]))
+            .await
+            .unwrap_err();
         assert_eq!(denial.code, code);
         assert!(house.host.ids().is_empty());
     }
@@ -143,10 +224,26 @@ async fn retiring_a_host_ends_the_runs_that_are_still_on_it() {
     let run = house.delegate(command(&["sleep"])).await.run;
     house.host.until_started("turn-1").await;
     house.host.goes_down(DenialCode::HostUnreachable);
-    house.services.hosts.set_admission(&house.by, &host_name(), HostAdmission::Retired).await.unwrap();
+    house
+        .services
+        .hosts
+        .set_admission(&house.by, &host_name(), HostAdmission::Retired)
+        .await
+        .unwrap();
     let run = house.done(&run).await;
-    assert_eq!((run.outcome, run.cause.unwrap().code.as_str()), (Some(Outcome::Lost), "host_retired"));
-    assert!(house.services.runs.teardown(&house.by, &run.run).await.unwrap().removed);
+    assert_eq!(
+        (run.outcome, run.cause.unwrap().code.as_str()),
+        (Some(Outcome::Lost), "host_retired")
+    );
+    assert!(
+        house
+            .services
+            .runs
+            .teardown(&house.by, &run.run)
+            .await
+            .unwrap()
+            .removed
+    );
 }
 
 #[tokio::test]
@@ -157,17 +254,51 @@ async fn enrolling_a_host_connects_to_it_and_is_idempotent() {
         address: "lazaret@box".to_owned(),
         host_key: key.to_owned(),
     };
-    let host = house.services.hosts.enroll(&house.by, request(FAKE_KEY)).await.unwrap();
-    assert_eq!((host.admission, host.address.as_str()), (HostAdmission::Active, "lazaret@box:22"));
+    let host = house
+        .services
+        .hosts
+        .enroll(&house.by, request(FAKE_KEY))
+        .await
+        .unwrap();
+    assert_eq!(
+        (host.admission, host.address.as_str()),
+        (HostAdmission::Active, "lazaret@box:22")
+    );
     assert_eq!(host.image.as_deref(), Some("sha256:fake"));
     let other = "SHA256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
-    let denial = house.services.hosts.enroll(&house.by, request(other)).await.unwrap_err();
+    let denial = house
+        .services
+        .hosts
+        .enroll(&house.by, request(other))
+        .await
+        .unwrap_err();
     assert_eq!(denial.code, DenialCode::AlreadyExists);
-    let stranger = EnrollHost { name: None, ..request(FAKE_KEY) };
-    let nobody = EnrollHost { address: "lazaret@nobody.example.org".to_owned(), ..stranger };
-    let denial = house.services.hosts.enroll(&house.by, nobody).await.unwrap_err();
+    let stranger = EnrollHost {
+        name: None,
+        ..request(FAKE_KEY)
+    };
+    let nobody = EnrollHost {
+        address: "lazaret@nobody.example.org".to_owned(),
+        ..stranger
+    };
+    let denial = house
+        .services
+        .hosts
+        .enroll(&house.by, nobody)
+        .await
+        .unwrap_err();
     assert_eq!(denial.code, DenialCode::HostUnreachable);
-    assert_eq!(house.services.hosts.list(&house.by).await.unwrap().hosts.len(), 1);
+    assert_eq!(
+        house
+            .services
+            .hosts
+            .list(&house.by)
+            .await
+            .unwrap()
+            .hosts
+            .len(),
+        1
+    );
 }
 
 #[tokio::test]
@@ -175,7 +306,10 @@ async fn a_restart_while_the_host_is_away_resumes_when_it_is_back() {
     let mut house = House::new().await;
     house.host.boots(Boot::Held);
     let run = house.delegate(command(&["true"])).await.run;
-    house.host.until(|host| (!host.ids().is_empty()).then_some(())).await;
+    house
+        .host
+        .until(|host| (!host.ids().is_empty()).then_some(()))
+        .await;
     house.host.goes_down(DenialCode::HostUnreachable);
     house.restart(settings()).await;
     house.host.boots(Boot::Ready);

@@ -33,7 +33,10 @@ pub(crate) fn settings() -> ServicesSettings {
         lost_grace: LONG,
         patience: Duration::from_secs(20),
     };
-    ServicesSettings { pace, ..ServicesSettings::default() }
+    ServicesSettings {
+        pace,
+        ..ServicesSettings::default()
+    }
 }
 
 /// Everything of one controller.
@@ -49,7 +52,11 @@ pub(crate) fn host_name() -> HostName {
     "box".parse().unwrap()
 }
 
-pub(crate) async fn services(store: Arc<dyn Store>, host: &FakeHost, settings: ServicesSettings) -> Services {
+pub(crate) async fn services(
+    store: Arc<dyn Store>,
+    host: &FakeHost,
+    settings: ServicesSettings,
+) -> Services {
     let ports = Ports {
         store,
         links: Arc::new(FakeLinks::default().with(&host_name(), host)),
@@ -60,9 +67,16 @@ pub(crate) async fn services(store: Arc<dyn Store>, host: &FakeHost, settings: S
 }
 
 pub(crate) async fn enroll(services: &Services) {
-    let request =
-        EnrollHost { name: Some(host_name()), address: "lazaret@box".to_owned(), host_key: FAKE_KEY.to_owned() };
-    services.hosts.enroll(&Principal::controller(), request).await.unwrap();
+    let request = EnrollHost {
+        name: Some(host_name()),
+        address: "lazaret@box".to_owned(),
+        host_key: FAKE_KEY.to_owned(),
+    };
+    services
+        .hosts
+        .enroll(&Principal::controller(), request)
+        .await
+        .unwrap();
 }
 
 impl House {
@@ -72,11 +86,21 @@ impl House {
 
     pub(crate) async fn with(settings: ServicesSettings) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&directory.path().join("db")).await.unwrap());
+        let store: Arc<dyn Store> = Arc::new(
+            SqliteStore::open(&directory.path().join("db"))
+                .await
+                .unwrap(),
+        );
         let host = FakeHost::new();
         let services = services(Arc::clone(&store), &host, settings).await;
         enroll(&services).await;
-        Self { services, host, by: Principal::controller(), store, directory }
+        Self {
+            services,
+            host,
+            by: Principal::controller(),
+            store,
+            directory,
+        }
     }
 
     /// Stops the controller in order and starts another over the same store.
@@ -86,12 +110,19 @@ impl House {
     }
 
     pub(crate) async fn delegate(&self, request: CreateRun) -> Run {
-        self.services.runs.delegate(&self.by, None, request).await.unwrap()
+        self.services
+            .runs
+            .delegate(&self.by, None, request)
+            .await
+            .unwrap()
     }
 
     pub(crate) async fn done(&self, run: &RunId) -> Run {
         let run = self.services.runs.wait(&self.by, run, LONG).await.unwrap();
-        assert!(run.outcome.is_some() && run.cause.is_some(), "not done in time: {run:?}");
+        assert!(
+            run.outcome.is_some() && run.cause.is_some(),
+            "not done in time: {run:?}"
+        );
         run
     }
 
@@ -117,7 +148,11 @@ impl House {
 
 /// All events of a run that is done, by following it.
 pub(crate) async fn all_events(services: &Services, run: &RunId) -> Vec<Event> {
-    let stream = services.runs.follow(&Principal::controller(), run, 0).await.unwrap();
+    let stream = services
+        .runs
+        .follow(&Principal::controller(), run, 0)
+        .await
+        .unwrap();
     tokio::time::timeout(LONG, stream.collect()).await.unwrap()
 }
 
@@ -125,9 +160,16 @@ pub(crate) async fn all_events(services: &Services, run: &RunId) -> Vec<Event> {
 pub(crate) fn assert_whole(events: &[Event]) {
     let seqs: Vec<_> = events.iter().map(|event| event.seq).collect();
     assert_eq!(seqs, (1..=events.len() as u64).collect::<Vec<_>>());
-    let ends = events.iter().filter(|event| matches!(event.body, EventBody::End { .. })).count();
+    let ends = events
+        .iter()
+        .filter(|event| matches!(event.body, EventBody::End { .. }))
+        .count();
     assert_eq!(ends, 1);
-    assert!(matches!(events.last().unwrap().body, EventBody::End { .. }), "{:?}", events.last());
+    assert!(
+        matches!(events.last().unwrap().body, EventBody::End { .. }),
+        "{:?}",
+        events.last()
+    );
 }
 
 /// The text of one stream.
@@ -141,11 +183,17 @@ pub(crate) fn text(events: &[Event], name: &str) -> String {
 
 pub(crate) fn command(words: &[&str]) -> CreateRun {
     let words = words.iter().map(|word| (*word).to_owned()).collect();
-    CreateRun { command: Some(Argv::new(words).unwrap()), ..CreateRun::default() }
+    CreateRun {
+        command: Some(Argv::new(words).unwrap()),
+        ..CreateRun::default()
+    }
 }
 
 pub(crate) fn on_repo() -> CreateRun {
-    CreateRun { repo: Some("acme/demo".parse().unwrap()), ..command(&["make", "test"]) }
+    CreateRun {
+        repo: Some("acme/demo".parse().unwrap()),
+        ..command(&["make", "test"])
+    }
 }
 
 /// A store that stops its caller at the n-th write, before or after it is on disk.
@@ -156,7 +204,10 @@ pub(crate) struct CrashingStore {
 
 impl CrashingStore {
     pub(crate) async fn open(path: &Path, crash: CrashPoint) -> Self {
-        Self { inner: SqliteStore::open(path).await.unwrap(), crash }
+        Self {
+            inner: SqliteStore::open(path).await.unwrap(),
+            crash,
+        }
     }
 }
 
@@ -172,7 +223,13 @@ impl Store for CrashingStore {
         self.crash.pass().await;
         self.inner.take(id).await
     }
-    async fn commit(&self, id: &RunId, fence: Fence, at: Timestamp, facts: Vec<Fact>) -> Result<u64, StoreError> {
+    async fn commit(
+        &self,
+        id: &RunId,
+        fence: Fence,
+        at: Timestamp,
+        facts: Vec<Fact>,
+    ) -> Result<u64, StoreError> {
         self.crash.pass().await;
         let answer = self.inner.commit(id, fence, at, facts).await;
         self.crash.pass().await;
@@ -191,7 +248,12 @@ impl Store for CrashingStore {
     async fn run_of(&self, sandbox: &SandboxId) -> Result<Option<RunRecord>, StoreError> {
         self.inner.run_of(sandbox).await
     }
-    async fn runs(&self, before: Option<&RunId>, limit: u32, active: bool) -> Result<Vec<RunRecord>, StoreError> {
+    async fn runs(
+        &self,
+        before: Option<&RunId>,
+        limit: u32,
+        active: bool,
+    ) -> Result<Vec<RunRecord>, StoreError> {
         self.inner.runs(before, limit, active).await
     }
     async fn open_runs(&self) -> Result<Vec<RunRecord>, StoreError> {
@@ -206,7 +268,12 @@ impl Store for CrashingStore {
     async fn events(&self, id: &RunId, after: u64, limit: u32) -> Result<Vec<Event>, StoreError> {
         self.inner.events(id, after, limit).await
     }
-    async fn log_before(&self, id: &RunId, before: u64, limit: u32) -> Result<Vec<Event>, StoreError> {
+    async fn log_before(
+        &self,
+        id: &RunId,
+        before: u64,
+        limit: u32,
+    ) -> Result<Vec<Event>, StoreError> {
         self.inner.log_before(id, before, limit).await
     }
     async fn diff(&self, id: &RunId) -> Result<Option<Diff>, StoreError> {

@@ -12,7 +12,14 @@ use std::time::Duration;
 
 fn runs_on(house: &House, name: &'static str) {
     house.host.plays(move |exec, request| {
-        if exec.as_str() == name { Play { frames: Vec::new(), exit: None } } else { ordinary(exec, request) }
+        if exec.as_str() == name {
+            Play {
+                frames: Vec::new(),
+                exit: None,
+            }
+        } else {
+            ordinary(exec, request)
+        }
     });
 }
 
@@ -34,7 +41,10 @@ async fn teardown_works_while_booting() {
     let house = House::new().await;
     house.host.boots(Boot::Held);
     let run = house.delegate(command(&["true"])).await.run;
-    house.host.until(|host| (!host.ids().is_empty()).then_some(())).await;
+    house
+        .host
+        .until(|host| (!host.ids().is_empty()).then_some(()))
+        .await;
     assert_torn_down(&house, &run, Outcome::Cancelled).await;
 }
 
@@ -76,7 +86,9 @@ async fn teardown_of_a_finished_run_keeps_its_outcome() {
 #[tokio::test]
 async fn teardown_of_a_failed_run_whose_sandbox_is_gone_already_succeeds() {
     let house = House::new().await;
-    house.host.boots(Boot::Fails(lazaret_domain::sandbox::EndCause::SetupFailed));
+    house
+        .host
+        .boots(Boot::Fails(lazaret_domain::sandbox::EndCause::SetupFailed));
     let run = house.delegate(command(&["true"])).await.run;
     house.done(&run).await;
     assert_torn_down(&house, &run, Outcome::Failed).await;
@@ -84,7 +96,10 @@ async fn teardown_of_a_failed_run_whose_sandbox_is_gone_already_succeeds() {
 
 #[tokio::test]
 async fn teardown_while_the_host_is_away_says_so_and_is_finished_later_also_after_a_restart() {
-    let pace = Pace { patience: Duration::from_millis(20), ..settings().pace };
+    let pace = Pace {
+        patience: Duration::from_millis(20),
+        ..settings().pace
+    };
     let quick = ServicesSettings { pace, ..settings() };
     let mut house = House::with(quick.clone()).await;
     runs_on(&house, "turn-1");
@@ -94,7 +109,10 @@ async fn teardown_while_the_host_is_away_says_so_and_is_finished_later_also_afte
     let torn = house.services.runs.teardown(&house.by, &run).await.unwrap();
     assert_eq!((torn.outcome, torn.removed), (Outcome::Cancelled, false));
     let seen = house.until(&run, |run| run.state == RunPhase::Done).await;
-    assert!(seen.torn_down_at.is_none(), "t12: what is not removed is not called removed");
+    assert!(
+        seen.torn_down_at.is_none(),
+        "t12: what is not removed is not called removed"
+    );
     assert_eq!(house.services.system(&house.by).await.unwrap().sandboxes, 1);
     house.restart(quick).await;
     house.host.comes_up();
@@ -110,7 +128,10 @@ async fn whoever_asked_for_a_teardown_may_go_away() {
     house.host.until_started("turn-1").await;
     let (services, by, id) = (house.services.clone(), house.by.clone(), run.clone());
     let asking = tokio::spawn(async move { services.runs.teardown(&by, &id).await });
-    house.host.until(|host| host.ids().is_empty().then_some(())).await;
+    house
+        .host
+        .until(|host| host.ids().is_empty().then_some(()))
+        .await;
     asking.abort();
     house.until(&run, |run| run.torn_down_at.is_some()).await;
 }
@@ -132,13 +153,19 @@ fn spec() -> SandboxSpec {
 
 #[tokio::test]
 async fn a_sandbox_that_no_run_knows_is_removed_after_a_grace_time_and_no_other_is() {
-    let pace = Pace { stray_grace: Duration::ZERO, ..settings().pace };
+    let pace = Pace {
+        stray_grace: Duration::ZERO,
+        ..settings().pace
+    };
     let house = House::with(ServicesSettings { pace, ..settings() }).await;
     let run = house.delegate(command(&["true"])).await.run;
     let kept = house.done(&run).await.sandbox.unwrap().id;
     let stray = SandboxId::make(jiff::Timestamp::now(), 99);
     house.host.create(Fence(1), &stray, &spec()).await.unwrap();
-    house.host.until(|host| (host.ids() == [kept.clone()]).then_some(())).await;
+    house
+        .host
+        .until(|host| (host.ids() == [kept.clone()]).then_some(()))
+        .await;
 }
 
 #[tokio::test]
@@ -147,8 +174,15 @@ async fn a_sandbox_that_comes_back_after_its_run_was_torn_down_is_removed_again(
     let run = house.delegate(command(&["true"])).await.run;
     let sandbox = house.done(&run).await.sandbox.unwrap().id;
     house.services.runs.teardown(&house.by, &run).await.unwrap();
-    house.host.create(Fence(1), &sandbox, &spec()).await.unwrap();
-    house.host.until(|host| host.ids().is_empty().then_some(())).await;
+    house
+        .host
+        .create(Fence(1), &sandbox, &spec())
+        .await
+        .unwrap();
+    house
+        .host
+        .until(|host| host.ids().is_empty().then_some(()))
+        .await;
 }
 
 #[tokio::test]
@@ -157,7 +191,15 @@ async fn twenty_runs_leave_nothing_behind() {
     for _ in 0..20 {
         let run = house.delegate(on_repo()).await.run;
         house.done(&run).await;
-        assert!(house.services.runs.teardown(&house.by, &run).await.unwrap().removed);
+        assert!(
+            house
+                .services
+                .runs
+                .teardown(&house.by, &run)
+                .await
+                .unwrap()
+                .removed
+        );
     }
     assert!(house.host.ids().is_empty());
     let system = house.services.system(&house.by).await.unwrap();

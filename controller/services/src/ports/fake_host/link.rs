@@ -9,7 +9,8 @@ use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use lazaret_api::guest::{FileEntry, FileKind, Listing};
 use lazaret_api::host::{
-    Accel, BootStages, Confinement, EgressRecords, Exec, ExecRequest, HostInfo, Sandbox, SandboxSpec,
+    Accel, BootStages, Confinement, EgressRecords, Exec, ExecRequest, HostInfo, Sandbox,
+    SandboxSpec,
 };
 use lazaret_domain::sandbox::SandboxState;
 use lazaret_domain::{Denial, DenialCode, ExecId, Fence, GuestPath, SandboxId};
@@ -25,7 +26,9 @@ fn denial(code: DenialCode) -> Denial {
 
 impl State {
     fn sandbox(&mut self, id: &SandboxId) -> Result<&mut FakeSandbox, Denial> {
-        self.sandboxes.get_mut(id).ok_or_else(|| denial(DenialCode::SandboxNotFound))
+        self.sandboxes
+            .get_mut(id)
+            .ok_or_else(|| denial(DenialCode::SandboxNotFound))
     }
 
     /// The sandbox, for an effect under this fence.
@@ -44,12 +47,16 @@ impl FakeSandbox {
         match self.sandbox.state {
             SandboxState::Ready => Ok(self),
             SandboxState::Gone => Err(denial(DenialCode::SandboxGone)),
-            SandboxState::Forking | SandboxState::Asleep => Err(denial(DenialCode::SandboxNotReady)),
+            SandboxState::Forking | SandboxState::Asleep => {
+                Err(denial(DenialCode::SandboxNotReady))
+            }
         }
     }
 
     fn exec(&mut self, exec: &ExecId) -> Result<&mut FakeExec, Denial> {
-        self.execs.get_mut(exec).ok_or_else(|| denial(DenialCode::ExecNotFound))
+        self.execs
+            .get_mut(exec)
+            .ok_or_else(|| denial(DenialCode::ExecNotFound))
     }
 }
 
@@ -63,7 +70,10 @@ impl FakeHost {
     }
 
     /// An effect: it may be stopped before and after, and is refused while the connection is down.
-    async fn effect<T>(&self, act: impl FnOnce(&mut State) -> Result<T, Denial>) -> Result<T, Denial> {
+    async fn effect<T>(
+        &self,
+        act: impl FnOnce(&mut State) -> Result<T, Denial>,
+    ) -> Result<T, Denial> {
         self.crash.pass().await;
         self.up()?;
         let answer = act(&mut self.state());
@@ -94,7 +104,12 @@ impl FakeHost {
     }
 
     /// New output of a command behind `offset`, and whether it has ended.
-    fn output_at(&self, id: &SandboxId, exec: &ExecId, offset: usize) -> Result<(Bytes, bool), Denial> {
+    fn output_at(
+        &self,
+        id: &SandboxId,
+        exec: &ExecId,
+        offset: usize,
+    ) -> Result<(Bytes, bool), Denial> {
         self.up()?;
         let mut state = self.state();
         let exec = state.sandbox(id)?.exec(exec)?;
@@ -155,15 +170,28 @@ impl HostLink for FakeHost {
 
     async fn sandboxes(&self) -> Result<Vec<Sandbox>, Denial> {
         self.up()?;
-        Ok(FakeHost::state(self).sandboxes.values().map(|sandbox| sandbox.sandbox.clone()).collect())
+        Ok(FakeHost::state(self)
+            .sandboxes
+            .values()
+            .map(|sandbox| sandbox.sandbox.clone())
+            .collect())
     }
 
-    async fn create(&self, fence: Fence, id: &SandboxId, spec: &SandboxSpec) -> Result<Sandbox, Denial> {
+    async fn create(
+        &self,
+        fence: Fence,
+        id: &SandboxId,
+        spec: &SandboxSpec,
+    ) -> Result<Sandbox, Denial> {
         self.effect(|state| {
             if state.sandboxes.contains_key(id) {
                 let known = state.fenced(id, fence)?;
                 let same = known.sandbox.spec == *spec;
-                return if same { Ok(known.sandbox.clone()) } else { Err(denial(DenialCode::SpecMismatch)) };
+                return if same {
+                    Ok(known.sandbox.clone())
+                } else {
+                    Err(denial(DenialCode::SpecMismatch))
+                };
             }
             if let Some(refusal) = &state.refuse_create {
                 return Err(refusal.clone());
@@ -180,11 +208,22 @@ impl HostLink for FakeHost {
                 accel: None,
                 boot_id: None,
                 kernel: None,
-                stages: BootStages { vmm_ms: Some(1), kernel_ms: Some(2), agent_ms: Some(3), tries: 1 },
+                stages: BootStages {
+                    vmm_ms: Some(1),
+                    kernel_ms: Some(2),
+                    agent_ms: Some(3),
+                    tries: 1,
+                },
                 confinement: Confinement::default(),
             };
             let (execs, files) = (BTreeMap::new(), BTreeMap::new());
-            let fake = FakeSandbox { sandbox: sandbox.clone(), fence, execs, files, egress: Vec::new() };
+            let fake = FakeSandbox {
+                sandbox: sandbox.clone(),
+                fence,
+                execs,
+                files,
+                egress: Vec::new(),
+            };
             state.sandboxes.insert(id.clone(), fake);
             Ok(sandbox)
         })
@@ -239,13 +278,25 @@ impl HostLink for FakeHost {
                 return Ok(known.exec.clone());
             }
             sandbox.alive()?;
-            let described = Exec { id: exec.clone(), started_at: Timestamp::now(), exit: None, output_len: 0 };
-            let mut fake = FakeExec { exec: described, output: Vec::new() };
+            let described = Exec {
+                id: exec.clone(),
+                started_at: Timestamp::now(),
+                exit: None,
+                output_len: 0,
+            };
+            let mut fake = FakeExec {
+                exec: described,
+                output: Vec::new(),
+            };
             let play = script(exec, request);
             fake.add(&play.frames, play.exit);
             let answer = fake.exec.clone();
             sandbox.execs.insert(exec.clone(), fake);
-            *state.effects.started.entry((id.clone(), exec.clone())).or_default() += 1;
+            *state
+                .effects
+                .started
+                .entry((id.clone(), exec.clone()))
+                .or_default() += 1;
             Ok(answer)
         })
         .await
@@ -256,13 +307,28 @@ impl HostLink for FakeHost {
         Ok(FakeHost::state(self).sandbox(id)?.exec(exec)?.exec.clone())
     }
 
-    async fn output(&self, id: &SandboxId, exec: &ExecId, offset: u64, follow: bool) -> Result<ByteStream, Denial> {
+    async fn output(
+        &self,
+        id: &SandboxId,
+        exec: &ExecId,
+        offset: u64,
+        follow: bool,
+    ) -> Result<ByteStream, Denial> {
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
         self.output_at(id, exec, offset)?;
         let left = FakeHost::state(self).cut_after.unwrap_or(usize::MAX);
         let (changed, host) = (self.inner.changed.subscribe(), self.clone());
         let (id, exec) = (id.clone(), exec.clone());
-        let reader = Reader { host, changed, id, exec, offset, follow, left, over: false };
+        let reader = Reader {
+            host,
+            changed,
+            id,
+            exec,
+            offset,
+            follow,
+            left,
+            over: false,
+        };
         let bytes = stream::unfold(reader, |mut reader| async move {
             let next = reader.next().await?;
             Some((next, reader))
@@ -275,7 +341,11 @@ impl HostLink for FakeHost {
             let known = state.fenced(id, fence)?.exec(exec)?;
             if known.exec.exit.is_none() {
                 known.add(&[], Some(cancelled()));
-                *state.effects.cancelled.entry((id.clone(), exec.clone())).or_default() += 1;
+                *state
+                    .effects
+                    .cancelled
+                    .entry((id.clone(), exec.clone()))
+                    .or_default() += 1;
             }
             Ok(())
         })
@@ -296,22 +366,35 @@ impl HostLink for FakeHost {
             mode: 0o644,
             modified: 0,
         };
-        Ok(Listing { entries: files.iter().map(entry).collect(), truncated: false })
+        Ok(Listing {
+            entries: files.iter().map(entry).collect(),
+            truncated: false,
+        })
     }
 
     async fn read_tar(&self, id: &SandboxId, path: &GuestPath) -> Result<ByteStream, Denial> {
         self.up()?;
         let mut state = FakeHost::state(self);
-        let bytes = state.sandbox(id)?.alive()?.files.get(path.as_str()).cloned();
+        let bytes = state
+            .sandbox(id)?
+            .alive()?
+            .files
+            .get(path.as_str())
+            .cloned();
         let bytes = bytes.ok_or_else(|| denial(DenialCode::FileNotFound))?;
         let mut builder = tar::Builder::new(Vec::new());
         let mut header = tar::Header::new_gnu();
         header.set_size(bytes.len() as u64);
         header.set_mode(0o644);
         let fault = |_| denial(DenialCode::Internal);
-        builder.append_data(&mut header, path.as_str(), &*bytes).map_err(fault)?;
+        builder
+            .append_data(&mut header, path.as_str(), &*bytes)
+            .map_err(fault)?;
         let tar = Bytes::from(builder.into_inner().map_err(fault)?);
-        let pieces: Vec<_> = tar.chunks(4096).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+        let pieces: Vec<_> = tar
+            .chunks(4096)
+            .map(|piece| Ok(Bytes::copy_from_slice(piece)))
+            .collect();
         Ok(stream::iter(pieces).boxed())
     }
 
@@ -344,13 +427,24 @@ impl HostLink for FakeHost {
 
     async fn console(&self, id: &SandboxId) -> Result<String, Denial> {
         self.up()?;
-        FakeHost::state(self).sandbox(id).map(|_| "lazaret-guest: ready\n".to_owned())
+        FakeHost::state(self)
+            .sandbox(id)
+            .map(|_| "lazaret-guest: ready\n".to_owned())
     }
 
     async fn egress(&self, id: &SandboxId, after: u64) -> Result<EgressRecords, Denial> {
         self.up()?;
         let mut state = FakeHost::state(self);
-        let records = state.sandbox(id)?.egress.iter().filter(|record| record.seq > after).cloned().collect();
-        Ok(EgressRecords { records, dropped: 0 })
+        let records = state
+            .sandbox(id)?
+            .egress
+            .iter()
+            .filter(|record| record.seq > after)
+            .cloned()
+            .collect();
+        Ok(EgressRecords {
+            records,
+            dropped: 0,
+        })
     }
 }

@@ -29,15 +29,33 @@ pub struct Play {
 /// An exit with this status.
 #[must_use]
 pub fn exited(code: i32) -> ExecExit {
-    ExecExit { end: ExecEnd::Exited, code: Some(code), signal: None, message: None, duration_ms: 3 }
+    ExecExit {
+        end: ExecEnd::Exited,
+        code: Some(code),
+        signal: None,
+        message: None,
+        duration_ms: 3,
+    }
 }
 
 pub(super) fn cancelled() -> ExecExit {
-    ExecExit { end: ExecEnd::Cancelled, code: None, signal: Some(15), message: None, duration_ms: 3 }
+    ExecExit {
+        end: ExecEnd::Cancelled,
+        code: None,
+        signal: Some(15),
+        message: None,
+        duration_ms: 3,
+    }
 }
 
 pub(super) fn ended() -> ExecExit {
-    ExecExit { end: ExecEnd::SandboxEnded, code: None, signal: None, message: None, duration_ms: 3 }
+    ExecExit {
+        end: ExecEnd::SandboxEnded,
+        code: None,
+        signal: None,
+        message: None,
+        duration_ms: 3,
+    }
 }
 
 /// The commit that fake clones are based on.
@@ -57,5 +75,8 @@ pub fn ordinary(exec: &ExecId, _: &ExecRequest) -> Play {
         "diff" => vec![Frame::Stdout("diff --git a/a b/a\n".into())],
         _ => vec![Frame::Stdout("hello\n".into())],
     };
-    Play { frames, exit: Some(exited(0)) }
+    Play {
+        frames,
+        exit: Some(exited(0)),
+    }
 }
