@@ -28,17 +28,20 @@ pub(crate) struct Fixture {
     pub(crate) seal: Arc<RequestStateCodec>,
     /// Tells open subscriptions of changes.
     pub(crate) changes: broadcast::Sender<Change>,
+    /// Whether clients of the 2025 revisions have sessions.
+    pub(crate) sessions: bool,
 }
 
 /// Lists may be kept for one second.
 pub(crate) const FRESH_MS: u64 = 1000;
 
 impl Fixture {
-    pub(crate) fn new() -> anyhow::Result<Self> {
+    pub(crate) fn new(sessions: bool) -> anyhow::Result<Self> {
         let key: [u8; 32] = rand::random();
         Ok(Self {
             seal: Arc::new(RequestStateCodec::try_new(key)?),
             changes: broadcast::channel(16).0,
+            sessions,
         })
     }
 }

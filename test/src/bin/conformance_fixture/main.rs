@@ -69,7 +69,7 @@ async fn main() -> anyhow::Result<()> {
     let mut settings = EdgeSettings::new(&format!("http://{address}"), address, stop.clone())?;
     settings.mcp_sessions = std::env::args().any(|argument| argument == "--sessions");
 
-    let fixture = Fixture::new()?;
+    let fixture = Fixture::new(settings.mcp_sessions)?;
     let product =
         lazaret_edge::router_with_mcp(services.clone(), settings, move || fixture.clone());
     writeln!(
