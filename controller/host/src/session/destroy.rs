@@ -46,7 +46,7 @@ pub(super) async fn destroy(state: State, id: SandboxId, fence: Fence) -> Result
     match std::fs::rename(dir.path(), &leaving) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         renamed => {
-            renamed.map_err(|error| internal("take the sandbox's directory away", &error))?
+            renamed.map_err(|error| internal("take the sandbox's directory away", &error))?;
         }
     }
     let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(leaving)).await;

@@ -7,25 +7,25 @@
 //! At every point the sandbox may be asked to end, reach its longest duration, or lose QEMU; each
 //! way leads through the same end, which leaves no process, socket or disk.
 
+mod boot;
+mod vigil;
+
+use super::STATUS;
 use super::guest::Guest;
-use super::{STATUS, VMM};
-use crate::gateway::{self, EgressLog, GatewayConfig};
+use crate::gateway::EgressLog;
 use crate::image;
 use crate::state::{Record, SandboxDir, State};
-use crate::vmm::{self, Cage, Console, Machine, Seen, Vmm};
+use crate::vmm::{self, Console, Machine, Seen, Vmm};
 use jiff::Timestamp;
 use lazaret_api::host::{Accel, AccelChoice, BootStages, Confinement, End, Sandbox};
-use lazaret_domain::sandbox::{EndCause, SandboxEvent, SandboxState};
-use lazaret_domain::{Denial, DenialCode};
-use std::time::Duration;
+use lazaret_domain::Denial;
+use lazaret_domain::sandbox::{EndCause, SandboxState};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How long QEMU may take to end after its guest is seen to be over.
-const LAST_BREATH: Duration = Duration::from_secs(5);
 /// Console lines that go into an explanation.
 const LAST_LINES: usize = 12;
 
@@ -228,176 +228,6 @@ impl Driver {
             probe: false,
             kernel_args: self.state.config().kernel_args.clone(),
         })
-    }
-
-    /// One try.
-    async fn boot(
-        &self,
-        machine: &Machine,
-        life: &mut Option<Life>,
-        asked_at: Instant,
-    ) -> Result<Guest, Denial> {
-        self.console.start_over();
-        let config = self.state.config();
-        let cage = Cage::make(
-            &config.cgroup,
-            self.record.id.as_str(),
-            machine.memory,
-            machine.cpus,
-        );
-        let (vmm, lines) = vmm::start(machine, self.dir.path(), cage).await?;
-        self.dir
-            .write(VMM, &vmm.identity)
-            .map_err(|error| crate::state::internal("write who QEMU is", &error))?;
-        self.change(|sandbox| {
-            sandbox.stages.vmm_ms = Some(millis(asked_at));
-            sandbox.confinement = vmm.confinement.clone();
-        });
-        let stop = CancellationToken::new();
-        let console = self.console.clone();
-        let reading = tokio::spawn(async move { console.read(lines.console).await });
-        let gateway = GatewayConfig {
-            sandbox: self.record.id.clone(),
-            policy: self.record.spec.egress.clone(),
-            uplink: self.state.uplink_socket(),
-        };
-        let gateway = gateway::serve(lines.cable, gateway, self.egress.clone(), stop.clone());
-        let gateway = tokio::spawn(async move {
-            // A sandbox without its gateway reaches nothing: that is the safe side.
-            let end = gateway.await;
-            tracing::info!(%end, "the gateway has ended");
-        });
-        let life = life.insert(Life {
-            vmm,
-            reading,
-            gateway,
-            stop,
-        });
-        tokio::select! {
-            guest = self.greet(lines.control, asked_at) => guest,
-            status = life.vmm.ended() => {
-                let words = life.vmm.complaint();
-                Err(Denial::new(DenialCode::BootFailed, format!("QEMU ended ({}) {}", vmm::describe(status), words.trim())))
-            }
-        }
-    }
-
-    /// Waits for the guest agent, and tells it who it is.
-    async fn greet(
-        &self,
-        control: tokio::net::UnixStream,
-        asked_at: Instant,
-    ) -> Result<Guest, Denial> {
-        let gone = |_| Denial::new(DenialCode::BootFailed, "the console was lost");
-        let mut seen = self.console.seen();
-        let flooded = || Denial::new(DenialCode::BootFailed, "the guest flooded its console");
-        if seen
-            .wait_for(|seen| seen.up || seen.ready || seen.flooded)
-            .await
-            .map_err(gone)?
-            .flooded
-        {
-            return Err(flooded());
-        }
-        self.change(|sandbox| sandbox.stages.kernel_ms = Some(millis(asked_at)));
-        if seen
-            .wait_for(|seen| seen.ready || seen.flooded)
-            .await
-            .map_err(gone)?
-            .flooded
-        {
-            return Err(flooded());
-        }
-        let guest = Guest::connect(control).await?;
-        guest.health().await?;
-        let adopted = guest
-            .adopt(&self.record.id, &self.record.spec.git_base_url)
-            .await?;
-        self.change(|sandbox| {
-            sandbox.stages.agent_ms = Some(millis(asked_at));
-            sandbox.boot_id = Some(adopted.boot_id);
-            sandbox.kernel = Some(adopted.kernel);
-            match sandbox.state.after(SandboxEvent::Adopted) {
-                Ok(state) => sandbox.state = state,
-                Err(denial) => tracing::error!(%denial, "a sandbox was adopted twice"),
-            }
-        });
-        Ok(guest)
-    }
-
-    /// Watches a ready sandbox until it lines.
-    async fn watch(&self, life: &mut Life, guest: &Guest) -> Over {
-        let mut seen = self.console.seen();
-        tokio::select! {
-            status = life.vmm.ended() => self.explain(life, status).await,
-            seen = seen.wait_for(|seen| seen.panicked || seen.flooded) => {
-                let flooded = seen.is_ok_and(|seen| seen.flooded);
-                let cause = if flooded { EndCause::ConsoleFlood } else { EndCause::GuestPanic };
-                Over::new(cause, self.console.last_lines(LAST_LINES))
-            }
-            why = self.unhealthy(guest) => {
-                // If QEMU ended, that is why, and it says so in a moment.
-                match tokio::time::timeout(LAST_BREATH, life.vmm.ended()).await {
-                    Ok(status) => self.explain(life, status).await,
-                    Err(_) => Over::new(EndCause::GuestUnreachable, why),
-                }
-            }
-        }
-    }
-
-    /// Asks for health, seldom; returns when the guest does not answer any more.
-    async fn unhealthy(&self, guest: &Guest) -> String {
-        let config = self.state.config();
-        let asking = async {
-            loop {
-                tokio::time::sleep(config.health_every.duration()).await;
-                match tokio::time::timeout(config.health_deadline.duration(), guest.health()).await
-                {
-                    Ok(Ok(_)) => {}
-                    Ok(Err(denial)) => return denial.message,
-                    Err(_) => {
-                        return format!(
-                            "the guest agent did not answer for {}",
-                            config.health_deadline
-                        );
-                    }
-                }
-            }
-        };
-        tokio::select! {
-            why = asking => why,
-            () = guest.lost() => "the connection to the guest agent was lost".to_owned(),
-        }
-    }
-
-    /// Why QEMU ended, after all its guest had said has been read.
-    async fn explain(
-        &self,
-        life: &Life,
-        status: std::io::Result<std::process::ExitStatus>,
-    ) -> Over {
-        let mut seen = self.console.seen();
-        let _ = tokio::time::timeout(
-            LAST_BREATH,
-            seen.wait_for(|seen| seen.closed || seen.flooded),
-        )
-        .await;
-        let seen = *seen.borrow();
-        let cause = if seen.flooded {
-            EndCause::ConsoleFlood
-        } else if seen.panicked {
-            EndCause::GuestPanic
-        } else if status.as_ref().is_ok_and(std::process::ExitStatus::success) {
-            EndCause::GuestShutdown
-        } else {
-            EndCause::VmmDied
-        };
-        let words = [
-            vmm::describe(status),
-            life.vmm.complaint(),
-            self.console.last_lines(LAST_LINES),
-        ];
-        Over::new(cause, words.join("\n").trim().to_owned())
     }
 
     /// Changes what is published, and writes it down for those who come after the shim.

@@ -1,0 +1,108 @@
+//! One boot: QEMU, console, gateway, and the guest agent that is told who it is.
+
+use super::super::VMM;
+use super::super::guest::Guest;
+use super::{Driver, Life, millis};
+use crate::gateway::{self, GatewayConfig};
+use crate::vmm::{self, Cage, Machine};
+use lazaret_domain::sandbox::SandboxEvent;
+use lazaret_domain::{Denial, DenialCode};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+impl Driver {
+    /// One try.
+    pub(super) async fn boot(
+        &self,
+        machine: &Machine,
+        life: &mut Option<Life>,
+        asked_at: Instant,
+    ) -> Result<Guest, Denial> {
+        self.console.start_over();
+        let config = self.state.config();
+        let cage = Cage::make(
+            &config.cgroup,
+            self.record.id.as_str(),
+            machine.memory,
+            machine.cpus,
+        );
+        let (vmm, lines) = vmm::start(machine, self.dir.path(), cage).await?;
+        self.dir
+            .write(VMM, &vmm.identity)
+            .map_err(|error| crate::state::internal("write who QEMU is", &error))?;
+        self.change(|sandbox| {
+            sandbox.stages.vmm_ms = Some(millis(asked_at));
+            sandbox.confinement = vmm.confinement.clone();
+        });
+        let stop = CancellationToken::new();
+        let console = self.console.clone();
+        let reading = tokio::spawn(async move { console.read(lines.console).await });
+        let gateway = GatewayConfig {
+            sandbox: self.record.id.clone(),
+            policy: self.record.spec.egress.clone(),
+            uplink: self.state.uplink_socket(),
+        };
+        let gateway = gateway::serve(lines.cable, gateway, self.egress.clone(), stop.clone());
+        let gateway = tokio::spawn(async move {
+            // A sandbox without its gateway reaches nothing: that is the safe side.
+            let end = gateway.await;
+            tracing::info!(%end, "the gateway has ended");
+        });
+        let life = life.insert(Life {
+            vmm,
+            reading,
+            gateway,
+            stop,
+        });
+        tokio::select! {
+            guest = self.greet(lines.control, asked_at) => guest,
+            status = life.vmm.ended() => {
+                let words = life.vmm.complaint();
+                Err(Denial::new(DenialCode::BootFailed, format!("QEMU ended ({}) {}", vmm::describe(status), words.trim())))
+            }
+        }
+    }
+
+    /// Waits for the guest agent, and tells it who it is.
+    async fn greet(
+        &self,
+        control: tokio::net::UnixStream,
+        asked_at: Instant,
+    ) -> Result<Guest, Denial> {
+        let gone = |_| Denial::new(DenialCode::BootFailed, "the console was lost");
+        let mut seen = self.console.seen();
+        let flooded = || Denial::new(DenialCode::BootFailed, "the guest flooded its console");
+        if seen
+            .wait_for(|seen| seen.up || seen.ready || seen.flooded)
+            .await
+            .map_err(gone)?
+            .flooded
+        {
+            return Err(flooded());
+        }
+        self.change(|sandbox| sandbox.stages.kernel_ms = Some(millis(asked_at)));
+        if seen
+            .wait_for(|seen| seen.ready || seen.flooded)
+            .await
+            .map_err(gone)?
+            .flooded
+        {
+            return Err(flooded());
+        }
+        let guest = Guest::connect(control).await?;
+        guest.health().await?;
+        let adopted = guest
+            .adopt(&self.record.id, &self.record.spec.git_base_url)
+            .await?;
+        self.change(|sandbox| {
+            sandbox.stages.agent_ms = Some(millis(asked_at));
+            sandbox.boot_id = Some(adopted.boot_id);
+            sandbox.kernel = Some(adopted.kernel);
+            match sandbox.state.after(SandboxEvent::Adopted) {
+                Ok(state) => sandbox.state = state,
+                Err(denial) => tracing::error!(%denial, "a sandbox was adopted twice"),
+            }
+        });
+        Ok(guest)
+    }
+}
