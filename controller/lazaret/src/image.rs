@@ -205,14 +205,15 @@ fn images_of(args: &ImageDir) -> Result<PathBuf, Failure> {
     }
 }
 
-/// The guest agent lies beside this program, in `../lib/lazaret`, or where cargo put it.
+/// The guest agent lies where cargo put it, beside this program, or in `../lib/lazaret`. In a build
+/// tree what lies beside this program is a build for tests, not the static one, so that comes later.
 fn find_agent() -> Result<PathBuf, Failure> {
     let program = std::env::current_exe().map_err(|error| Failure::doing("cannot find this program", error))?;
     let dir = program.parent().unwrap_or(Path::new("/"));
     let places = [
+        dir.join("..").join(GUEST_TARGET).join("guest").join(AGENT),
         dir.join(AGENT),
         dir.join("../lib/lazaret").join(AGENT),
-        dir.join("..").join(GUEST_TARGET).join("guest").join(AGENT),
     ];
     places.into_iter().find(|place| place.is_file()).ok_or_else(|| {
         Failure::Usage(format!(
