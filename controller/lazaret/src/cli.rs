@@ -20,7 +20,7 @@ command exited 0.";
 
 /// A quarantine station for coding agents: each run in a microVM of its own.
 #[derive(Debug, Parser)]
-#[command(name = "lazaret", version, about, after_help = AFTER_HELP, arg_required_else_help = true, max_term_width = 100)]
+#[command(name = "lazaret", version, after_help = AFTER_HELP, arg_required_else_help = true, max_term_width = 100)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]

@@ -52,12 +52,7 @@ impl Client {
             .ok()
             .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
             .ok_or_else(|| Failure::Usage(format!("'{}' is not an http or https URL", endpoint.url)))?;
-        let http = reqwest::Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(Duration::from_secs(10))
-            .user_agent(concat!("lazaret/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map_err(|error| Failure::doing("cannot set up HTTP", error))?;
+        let http = http().build().map_err(|error| Failure::doing("cannot set up HTTP", error))?;
         Ok(Self { http, base, token: endpoint.token.clone() })
     }
 
@@ -284,6 +279,16 @@ impl Client {
     pub async fn revoke_key(&self, id: &KeyId) -> Result<Key, Failure> {
         self.json(self.request(Method::DELETE, self.api(&["keys", id.as_str()]))).await
     }
+}
+
+/// How HTTP is spoken here: TLS by rustls, no redirect followed.
+pub(crate) fn http() -> reqwest::ClientBuilder {
+    // The first call of the process decides; the others find it decided.
+    rustls::crypto::ring::default_provider().install_default().ok();
+    reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(Duration::from_secs(10))
+        .user_agent(concat!("lazaret/", env!("CARGO_PKG_VERSION")))
 }
 
 /// The failure that an answer means which is no success.

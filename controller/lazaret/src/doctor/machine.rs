@@ -1,7 +1,7 @@
 //! The machine: disk, clock, port, and the hosts as the controller sees them.
 
 use super::{Check, Surroundings};
-use crate::client::Client;
+use crate::client::{self, Client};
 use crate::failure::Failure;
 use jiff::Timestamp;
 use lazaret_domain::sandbox::Reach;
@@ -74,9 +74,9 @@ pub(super) async fn port(around: &Surroundings) -> Check {
 }
 
 async fn is_ours(url: &str) -> bool {
-    let client = reqwest::Client::builder().timeout(Duration::from_secs(3)).no_proxy().build();
-    let Ok(client) = client else { return false };
-    match client.get(url).send().await {
+    let http = client::http().timeout(Duration::from_secs(3)).no_proxy().build();
+    let Ok(http) = http else { return false };
+    match http.get(url).send().await {
         Ok(response) => response.status().is_success(),
         Err(_) => false,
     }

@@ -91,7 +91,6 @@ pub(crate) struct Said {
 
 impl Said {
     pub(crate) async fn of(words: &[&str], url: &str) -> Self {
-        rustls::crypto::ring::default_provider().install_default().ok();
         let words = ["lazaret"].iter().chain(words);
         let cli = Cli::from_arg_matches(&lazaret::cli::command().try_get_matches_from(words).unwrap()).unwrap();
         let (out, err) = (Buffer::default(), Buffer::default());
