@@ -173,6 +173,8 @@ denial_codes! {
     VmmMissing = "vmm_missing", Unavailable;
     /// No accelerator that the settings allow works on this host.
     NoAccelerator = "no_accelerator", Unavailable;
+    /// The host is finding out which accelerator works; it knows shortly.
+    AcceleratorProbing = "accelerator_probing", Unavailable;
     /// The guest did not come up within its deadline, after all retries.
     BootFailed = "boot_failed", Unavailable;
     /// The guest agent stopped answering.

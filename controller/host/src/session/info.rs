@@ -64,8 +64,11 @@ impl Facts {
             });
         }
         Err(
-            Denial::new(DenialCode::NoAccelerator, "the accelerator is being probed")
-                .retry_after(10),
+            Denial::new(
+                DenialCode::AcceleratorProbing,
+                "a probe guest is being booted to see which accelerator works",
+            )
+            .retry_after(10),
         )
     }
 }
