@@ -31,7 +31,7 @@ build: ## Builds every program and test (debug)
 
 image: guest ## Builds the guest image that the tests boot
 	@cargo build --quiet --bin lazaret
-	@target/debug/lazaret image build --agent $(GUEST) --images $(IMAGES)
+	@target/debug/lazaret image build --agent $(GUEST) --images $(IMAGES) --cache $(CURDIR)/target/image-cache
 
 lint: ## Format, clippy, dependency policy
 	@scripts/prepare test

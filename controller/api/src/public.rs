@@ -228,6 +228,9 @@ pub struct RunStages {
     /// The command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command_ms: Option<u64>,
+    /// Reading what the run changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diff_ms: Option<u64>,
     /// From acceptance to done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total_ms: Option<u64>,

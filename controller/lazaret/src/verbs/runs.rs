@@ -178,6 +178,7 @@ fn took(stages: &RunStages) -> Option<String> {
         ("agent", stages.boot.agent_ms),
         ("clone", stages.clone_ms),
         ("command", stages.command_ms),
+        ("diff", stages.diff_ms),
     ]
     .into_iter()
     .filter_map(|(name, ms)| ms.map(|ms| format!("{name} {}", seconds(ms))))

@@ -301,6 +301,7 @@ impl Session {
         let mut facts = Vec::new();
         match read {
             Ok(said) if said.exit.success() => {
+                facts.push(self.facts(|facts| facts.stages.diff_ms = Some(said.exit.duration_ms)));
                 facts.push(Fact::Diff(diff_of(
                     &said,
                     base,
