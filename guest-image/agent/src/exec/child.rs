@@ -4,7 +4,7 @@ use super::cgroup::Containment;
 use crate::children::{Children, Waiting};
 use crate::sys;
 use lazaret_api::guest::{AGENT_UID, ExecLimits, ExecSpec};
-use rustix::process::{Gid, Pid, Resource, Rlimit, Uid, WaitStatus, setrlimit};
+use rustix::process::{Gid, Pid, Resource, Rlimit, Uid, WaitStatus, getrlimit, setrlimit};
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
@@ -130,7 +130,7 @@ fn prepare(
         rustix::io::write(entrance, b"0")?;
     }
     rustix::process::setsid()?;
-    let files = Some(u64::from(limits.open_files));
+    let files = Some(open_files(limits.open_files, run_as));
     setrlimit(
         Resource::Nofile,
         Rlimit {
@@ -156,6 +156,15 @@ fn prepare(
     // As the user it will be, so that it begins nowhere it could not have gone.
     rustix::process::chdir(cwd.as_c_str())?;
     Ok(())
+}
+
+/// The limit on open files. Only the agent of a guest, which is root, may raise its own.
+fn open_files(wanted: u32, run_as: RunAs) -> u64 {
+    let ours = match run_as {
+        RunAs::Agent => None,
+        RunAs::Oneself => getrlimit(Resource::Nofile).maximum,
+    };
+    u64::from(wanted).min(ours.unwrap_or(u64::MAX))
 }
 
 /// Says early and clearly what `exec` would report as the program's fault.

@@ -15,7 +15,6 @@ const BENEATH: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_MAGICLINKS);
 const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
 /// A directory, held open.
@@ -28,7 +27,7 @@ pub(super) struct Root {
 impl Root {
     /// Opens one of ours. Its parents are ours too.
     pub(super) fn open(path: &Path, owner: Option<u32>) -> Result<Self, Denial> {
-        let dir = open(path, DIRECTORY, Mode::empty()).map_err(denial)?;
+        let dir = open(path, DIRECTORY.union(OFlags::NOFOLLOW), Mode::empty()).map_err(denial)?;
         Ok(Self { dir, owner })
     }
 

@@ -48,7 +48,8 @@ pub(super) fn receive(
             }
             EntryType::Regular | EntryType::Continuous => {
                 let executable = entry.header().mode().is_ok_and(|mode| mode & 0o111 != 0);
-                place(root, &path, executable, &mut entry)?;
+                let size = entry.size();
+                place(root, &path, executable, size, &mut entry)?;
             }
             EntryType::XGlobalHeader => {}
             _ => {
@@ -87,6 +88,7 @@ fn place(
     root: &Root,
     path: &GuestPath,
     executable: bool,
+    size: u64,
     content: &mut impl Read,
 ) -> Result<(), Denial> {
     let Some(name) = path.file_name() else {
@@ -102,7 +104,7 @@ fn place(
         .parse::<GuestPath>()?;
     let dir = root.make_directory(&parent)?;
     let (partial, file) = create(&dir)?;
-    let result = fill(root, file, executable, content)
+    let result = fill(root, file, executable, size, content)
         .and_then(|()| renameat(&dir, &*partial, &dir, name).map_err(denial));
     if result.is_err() {
         let _ = unlinkat(&dir, &*partial, AtFlags::empty());
@@ -131,13 +133,19 @@ fn fill(
     root: &Root,
     file: OwnedFd,
     executable: bool,
+    size: u64,
     content: &mut impl Read,
 ) -> Result<(), Denial> {
     let mut file = File::from(file);
-    io::copy(content, &mut file).map_err(|error| match Errno::from_io_error(&error) {
-        Some(errno) => denial(errno),
-        None => broken(&error),
-    })?;
+    let copied =
+        io::copy(content, &mut file).map_err(|error| match Errno::from_io_error(&error) {
+            Some(errno) => denial(errno),
+            None => broken(&error),
+        })?;
+    // The library takes a stream that ends early for a short file.
+    if copied != size {
+        return Err(broken(&io::ErrorKind::UnexpectedEof.into()));
+    }
     let file = OwnedFd::from(file);
     fchmod(
         &file,

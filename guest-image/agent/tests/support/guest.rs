@@ -57,7 +57,7 @@ pub struct TestGuest {
     machine: PaperMachine,
     client: SendRequest<Full<Bytes>>,
     server: JoinHandle<()>,
-    transport: JoinHandle<()>,
+    wire: JoinHandle<()>,
 }
 
 impl TestGuest {
@@ -74,22 +74,24 @@ impl TestGuest {
             owner: None,
         };
         let guest = Arc::new(Guest::new(machine.clone(), Engine::ordinary(), areas));
-        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+        let (ours, mut near) = tokio::io::duplex(64 * 1024);
+        let (mut far, theirs) = tokio::io::duplex(64 * 1024);
         let server = tokio::spawn(async move {
             let _ = serve::connection(theirs, &guest).await;
+        });
+        let wire = tokio::spawn(async move {
+            let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
         });
         let (client, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(ours))
             .await
             .unwrap();
-        let transport = tokio::spawn(async move {
-            let _ = connection.await;
-        });
+        tokio::spawn(connection);
         Self {
             dir,
             machine,
             client,
             server,
-            transport,
+            wire,
         }
     }
 
@@ -193,7 +195,7 @@ impl TestGuest {
 
     /// Breaks the connection.
     pub fn cut(&self) {
-        self.transport.abort();
+        self.wire.abort();
     }
 
     /// Waits until the guest has ended the connection.
