@@ -2,10 +2,14 @@
 
 use crate::mcp::args::{self, Delegate};
 use crate::mcp::reply::{Delegated, FileText};
-use lazaret_api::public::{CreateRun, Diff, EventPage, FileList, Run, RunList, Scope, TornDown};
+use lazaret_api::public::{
+    CreateRun, Diff, EventPage, FileList, Problem, Run, RunList, Scope, TornDown,
+};
+use lazaret_domain::DenialCode;
 use rmcp::handler::server::common::{schema_for_output, schema_for_type};
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use schemars::JsonSchema;
+use serde_json::{Value, json};
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
@@ -99,7 +103,7 @@ fn spec<Output: JsonSchema + Any>(
     let annotations =
         ToolAnnotations::from_raw(None, Some(reads), Some(destroys), Some(again), Some(false));
     let mut tool = Tool::new(name, description, Arc::new(input)).annotate(annotations);
-    tool.output_schema = Some(schema_for_output::<Output>());
+    tool.output_schema = Some(Arc::new(output::<Output>()));
     Spec { kind, scope, tool }
 }
 
@@ -108,5 +112,53 @@ fn input<T: JsonSchema + Any>() -> JsonObject {
     let mut schema = (*schema_for_type::<T>()).clone();
     schema.remove("title");
     schema.remove("description");
-    schema
+    plain(schema)
+}
+
+/// What a tool answers with. A refusal has structure too, and clients hold that against the schema.
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum Answered<T> {
+    /// The answer.
+    Answer(T),
+    /// Why there is none; `isError` is set.
+    Refused(Problem),
+}
+
+fn output<T: JsonSchema + Any>() -> JsonObject {
+    let mut schema = (*schema_for_output::<Answered<T>>()).clone();
+    // Peers before 2026-07-28 are shown an output schema only if it says this at its root.
+    schema.insert("type".to_owned(), "object".into());
+    // All codes, in every tool, would be most of the list; the OpenAPI document has them.
+    if let Some(Value::Object(defs)) = schema.get_mut("$defs") {
+        let code = json!({ "type": "string", "description": "A stable word for the reason." });
+        defs.insert(DenialCode::schema_name().into_owned(), code);
+    }
+    plain(schema)
+}
+
+/// A schema without the formats `uint8`, `int32` and the like. They are names of Rust's types, no
+/// formats of JSON Schema, and the bounds beside them say the same; clients warn about each.
+fn plain(schema: JsonObject) -> JsonObject {
+    fn walk(value: &mut Value) {
+        match value {
+            Value::Object(map) => {
+                let ours =
+                    |format: &Value| format.as_str().is_some_and(|name| name.contains("int"));
+                if map.get("format").is_some_and(ours) {
+                    map.remove("format");
+                }
+                map.values_mut().for_each(walk);
+            }
+            Value::Array(values) => values.iter_mut().for_each(walk),
+            _ => {}
+        }
+    }
+    let mut value = Value::Object(schema);
+    walk(&mut value);
+    match value {
+        Value::Object(schema) => schema,
+        _ => JsonObject::new(),
+    }
 }

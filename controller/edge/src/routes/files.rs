@@ -66,7 +66,7 @@ pub(super) async fn list_artifacts(
 #[utoipa::path(get, path = "/api/v1/runs/{run}/artifacts/{*path}", tag = "files",
     params(("run" = RunId, Path, description = "The run's id."),
         ("path" = String, Path, description = "A path below the workspace.")),
-    responses((status = 200, description = "The bytes.", body = Vec<u8>, content_type = "application/octet-stream")))]
+    responses((status = 200, description = "The bytes.", body = String, content_type = "application/octet-stream")))]
 pub(super) async fn get_artifact(
     State(edge): State<Edge>,
     Caller(by): Caller,
@@ -85,7 +85,7 @@ pub(super) async fn get_artifact(
 #[utoipa::path(put, path = "/api/v1/runs/{run}/files/{name}", tag = "files",
     params(("run" = RunId, Path, description = "The run's id."),
         ("name" = UploadName, Path, description = "The file's name, one plain segment.")),
-    request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "The bytes, at most 96 MiB."),
+    request_body(content = String, content_type = "application/octet-stream", description = "The bytes, at most 96 MiB."),
     responses((status = 204, description = "It is there.")))]
 pub(super) async fn put_file(
     State(edge): State<Edge>,

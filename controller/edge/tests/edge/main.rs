@@ -1,5 +1,11 @@
 //! The HTTP face over real services, a real store and a host in memory.
 #![allow(missing_docs, unreachable_pub)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a failing test is the report"
+)]
 
 mod artifacts;
 mod auth;
