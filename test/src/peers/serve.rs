@@ -17,6 +17,8 @@ pub struct Asked {
     pub method: Method,
     /// Path and query.
     pub uri: Uri,
+    /// The path alone.
+    pub path: String,
     /// All headers.
     pub headers: HeaderMap,
 }
@@ -80,6 +82,7 @@ async fn remember(
         .push(Asked {
             method: request.method().clone(),
             uri: request.uri().clone(),
+            path: request.uri().path().to_owned(),
             headers: request.headers().clone(),
         });
     next.run(request).await
