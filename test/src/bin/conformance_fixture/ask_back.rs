@@ -89,7 +89,7 @@ pub(crate) fn call(
 /// Asks for a confirmation, and believes it only together with the state it was asked with.
 fn confirmed(fixture: &Fixture, state: Option<&str>, answers: &InputResponses) -> Answer {
     let Some(state) = state else {
-        let wanted = form("Please confirm", json!({ "ok": { "type": "boolean" } }));
+        let wanted = form("Please confirm", &json!({ "ok": { "type": "boolean" } }));
         return ask(&[("confirm", wanted)], Some(fixture.seal.seal(b"asked")));
     };
     open(fixture, state, b"asked")?;
@@ -122,7 +122,7 @@ fn rounds(fixture: &Fixture, state: Option<&str>, answers: &InputResponses) -> A
     let second = || {
         form(
             "Step 2: What is your favorite color?",
-            json!({ "color": { "type": "string" } }),
+            &json!({ "color": { "type": "string" } }),
         )
     };
     match state
@@ -134,7 +134,7 @@ fn rounds(fixture: &Fixture, state: Option<&str>, answers: &InputResponses) -> A
         None => {
             let first = form(
                 "Step 1: What is your name?",
-                json!({ "name": { "type": "string" } }),
+                &json!({ "name": { "type": "string" } }),
             );
             ask(&[("step1", first)], Some(fixture.seal.seal(b"round 1")))
         }
@@ -175,7 +175,7 @@ pub(crate) fn accepted(answers: &InputResponses, key: &str) -> Option<Value> {
         .filter(Value::is_object)
 }
 
-pub(crate) fn form(message: &str, properties: Value) -> Value {
+pub(crate) fn form(message: &str, properties: &Value) -> Value {
     let required: Vec<_> = properties
         .as_object()
         .into_iter()
@@ -188,7 +188,7 @@ pub(crate) fn form(message: &str, properties: Value) -> Value {
 fn name_form() -> Value {
     form(
         "What is your name?",
-        json!({ "name": { "type": "string" } }),
+        &json!({ "name": { "type": "string" } }),
     )
 }
 

@@ -76,7 +76,7 @@ pub(crate) fn get(request: &GetPromptRequestParams) -> Result<GetPromptResponse,
             let Some(answer) = answer else {
                 let wanted = ask_back::form(
                     "What context should the prompt use?",
-                    json!({ "context": { "type": "string" } }),
+                    &json!({ "context": { "type": "string" } }),
                 );
                 return Ok(ask_back::round(&[("user_context", wanted)], None)?.into());
             };
