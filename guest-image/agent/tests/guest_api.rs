@@ -1,14 +1,17 @@
 //! The guest API over HTTP/2 on a stream in memory, as the shim speaks it over the control port: the
 //! routes, commands as processes of this machine, and files in a directory of the test.
 
+#[path = "support/client.rs"]
+mod client;
 #[path = "support/guest.rs"]
-mod support;
+mod guest;
 
 use bytes::Bytes;
+use client::{file_entry, tar_of};
+use guest::{TestGuest, still_runs, until};
 use http::{Method, StatusCode};
 use lazaret_api::guest::{ExecEnd, ExecLimits, Health, Listing};
 use lazaret_domain::{DenialCode, Span};
-use support::{TestGuest, file_entry, still_runs, tar_of, until};
 
 #[tokio::test]
 async fn before_it_is_adopted_a_guest_answers_only_who_it_is() {

@@ -1,16 +1,20 @@
 //! A workspace whose agent wants to be read or written elsewhere: no path, link or archive entry
 //! reaches anything outside the area.
+#![allow(clippy::unwrap_used, reason = "a failing test is the report")]
 
+#[path = "support/client.rs"]
+mod client;
 #[path = "support/guest.rs"]
-mod support;
+mod guest;
 
 use bytes::Bytes;
+use client::{file_entry, link_entry, raw_entry, tar_of};
+use guest::TestGuest;
 use http::{Method, StatusCode};
 use lazaret_api::guest::{FileKind, Listing};
 use lazaret_domain::DenialCode;
 use std::fs;
 use std::os::unix::fs::symlink;
-use support::{TestGuest, file_entry, link_entry, raw_entry, tar_of};
 
 /// A file outside both areas, whose bytes must never appear and never change.
 fn secret(guest: &TestGuest) -> std::path::PathBuf {

@@ -94,7 +94,7 @@ impl<W: Write> Cpio<W> {
     }
 
     fn pad(&mut self, to: u64) -> io::Result<()> {
-        while self.written % to != 0 {
+        while !self.written.is_multiple_of(to) {
             self.put(&[0])?;
         }
         Ok(())

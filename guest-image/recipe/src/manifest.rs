@@ -163,7 +163,7 @@ mod tests {
             one.content_digest(),
             Manifest {
                 layers: vec!["claude".into()],
-                ..one.clone()
+                ..one
             }
             .content_digest()
         );

@@ -1,24 +1,23 @@
 //! A guest in this process, reached over HTTP/2 on a stream in memory.
-#![allow(dead_code, unreachable_pub, reason = "each test program uses a part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "each test program uses a part, and a failing test is the report"
+)]
 
-use base64::Engine as _;
-use bytes::{Bytes, BytesMut};
-use http::{Method, Request, StatusCode};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use hyper::client::conn::http2::{self, SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use lazaret_api::frame::Frame;
-use lazaret_api::guest::{Adopt, Adopted, ExecExit, ExecLimits, ExecSpec, Health};
-use lazaret_domain::{Argv, Denial};
+use crate::client::Client;
+use http::StatusCode;
+use lazaret_api::guest::{Adopt, Adopted, Health};
+use lazaret_domain::Denial;
 use lazaret_guest::api::Guest;
 use lazaret_guest::exec::Engine;
 use lazaret_guest::files::Areas;
 use lazaret_guest::machine::Machine;
 use lazaret_guest::serve;
-use serde::de::DeserializeOwned;
 use std::io;
-use std::io::Read;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -55,7 +54,7 @@ impl Machine for PaperMachine {
 pub struct TestGuest {
     dir: tempfile::TempDir,
     machine: PaperMachine,
-    client: SendRequest<Full<Bytes>>,
+    client: Client,
     server: JoinHandle<()>,
     wire: JoinHandle<()>,
 }
@@ -82,10 +81,7 @@ impl TestGuest {
         let wire = tokio::spawn(async move {
             let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
         });
-        let (client, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(ours))
-            .await
-            .unwrap();
-        tokio::spawn(connection);
+        let client = Client::connect(ours).await;
         Self {
             dir,
             machine,
@@ -100,22 +96,6 @@ impl TestGuest {
         let guest = Self::new().await;
         assert_eq!(guest.adopt().await.status, StatusCode::OK);
         guest
-    }
-
-    pub async fn adopt(&self) -> Answer {
-        let adopt = Adopt {
-            sandbox: "s0123456789abcdef".parse().unwrap(),
-            wall_clock_ns: 1,
-            entropy: base64::engine::general_purpose::STANDARD.encode([1_u8; 64]),
-            machine_id: "0123456789abcdef0123456789abcdef".into(),
-            git_base_url: "https://github.com/".into(),
-        };
-        self.call(
-            Method::POST,
-            "/v1/adopt",
-            serde_json::to_vec(&adopt).unwrap().into(),
-        )
-        .await
     }
 
     pub fn adoptions(&self) -> u32 {
@@ -134,65 +114,6 @@ impl TestGuest {
         self.dir.path().join("outside")
     }
 
-    pub async fn get(&self, path: &str) -> Answer {
-        self.call(Method::GET, path, Bytes::new()).await
-    }
-
-    async fn send(&self, method: Method, path: &str, body: Bytes) -> http::Response<Incoming> {
-        let request = Request::builder()
-            .method(method)
-            .uri(format!("http://guest{path}"))
-            .body(Full::new(body))
-            .unwrap();
-        self.client.clone().send_request(request).await.unwrap()
-    }
-
-    pub async fn call(&self, method: Method, path: &str, body: Bytes) -> Answer {
-        let response = self.send(method, path, body).await;
-        let status = response.status();
-        Answer {
-            status,
-            body: response.into_body().collect().await.unwrap().to_bytes(),
-        }
-    }
-
-    pub fn spec(&self, words: &[&str]) -> ExecSpec {
-        ExecSpec {
-            argv: Argv::new(words.iter().map(|word| (*word).to_owned()).collect()).unwrap(),
-            env: [("PATH".parse().unwrap(), "/usr/bin:/bin".to_owned())].into(),
-            cwd: "/".into(),
-            limits: ExecLimits::default(),
-        }
-    }
-
-    pub async fn start(&self, words: &[&str], stdin: &[u8]) -> Running {
-        self.start_spec(&self.spec(words), stdin).await
-    }
-
-    pub async fn start_spec(&self, spec: &ExecSpec, stdin: &[u8]) -> Running {
-        let spec = serde_json::to_vec(spec).unwrap();
-        let mut body = u32::try_from(spec.len()).unwrap().to_be_bytes().to_vec();
-        body.extend(spec);
-        body.extend(stdin);
-        let response = self.send(Method::POST, "/v1/exec", body.into()).await;
-        assert_eq!(response.status(), StatusCode::OK);
-        Running {
-            body: response.into_body(),
-            buffer: BytesMut::new(),
-            stdout: Vec::new(),
-            stderr: Vec::new(),
-            exit: None,
-        }
-    }
-
-    pub async fn run(&self, words: &[&str], stdin: &[u8]) -> Done {
-        self.start(words, stdin).await.finish().await
-    }
-
-    pub async fn run_spec(&self, spec: &ExecSpec, stdin: &[u8]) -> Done {
-        self.start_spec(spec, stdin).await.finish().await
-    }
-
     /// Breaks the connection.
     pub fn cut(&self) {
         self.wire.abort();
@@ -204,116 +125,11 @@ impl TestGuest {
     }
 }
 
-/// A whole answer.
-pub struct Answer {
-    pub status: StatusCode,
-    pub body: Bytes,
-}
+impl Deref for TestGuest {
+    type Target = Client;
 
-impl Answer {
-    pub fn json<T: DeserializeOwned>(&self) -> T {
-        assert!(
-            self.status.is_success(),
-            "{}: {}",
-            self.status,
-            String::from_utf8_lossy(&self.body)
-        );
-        serde_json::from_slice(&self.body).unwrap()
-    }
-
-    pub fn denial(&self) -> Denial {
-        assert!(!self.status.is_success(), "this was to be refused");
-        serde_json::from_slice(&self.body).unwrap()
-    }
-
-    /// The entries of a tar stream: name and content.
-    pub fn untar(&self) -> Vec<(String, Vec<u8>)> {
-        assert!(
-            self.status.is_success(),
-            "{}",
-            String::from_utf8_lossy(&self.body)
-        );
-        let mut archive = tar::Archive::new(&self.body[..]);
-        let entries = archive.entries().unwrap();
-        entries
-            .map(|entry| {
-                let mut entry = entry.unwrap();
-                let name = entry
-                    .path()
-                    .unwrap()
-                    .display()
-                    .to_string()
-                    .trim_end_matches('/')
-                    .to_owned();
-                let mut content = Vec::new();
-                entry.read_to_end(&mut content).unwrap();
-                (name, content)
-            })
-            .collect()
-    }
-}
-
-/// A command that is running.
-pub struct Running {
-    body: Incoming,
-    buffer: BytesMut,
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
-    exit: Option<ExecExit>,
-}
-
-/// A command that has ended.
-pub struct Done {
-    pub stdout: String,
-    pub stderr: String,
-    pub exit: ExecExit,
-}
-
-impl Running {
-    /// Reads one more piece; says whether there was one.
-    async fn more(&mut self) -> bool {
-        let Some(piece) = self.body.frame().await else {
-            return false;
-        };
-        if let Ok(data) = piece.unwrap().into_data() {
-            self.buffer.extend_from_slice(&data);
-        }
-        while let Some(frame) = Frame::decode(&mut self.buffer).unwrap() {
-            assert!(self.exit.is_none(), "nothing comes after the exit");
-            match frame {
-                Frame::Stdout(bytes) => self.stdout.extend_from_slice(&bytes),
-                Frame::Stderr(bytes) => self.stderr.extend_from_slice(&bytes),
-                Frame::Exit(bytes) => self.exit = Some(serde_json::from_slice(&bytes).unwrap()),
-                Frame::Gap(_) => panic!("a guest leaves nothing out"),
-            }
-        }
-        true
-    }
-
-    pub async fn some_output(&mut self) {
-        while self.stdout.is_empty() {
-            assert!(self.more().await, "the command ended without output");
-        }
-    }
-
-    pub async fn first_line(&mut self) -> String {
-        while !self.stdout.contains(&b'\n') {
-            assert!(self.more().await, "the command ended without a line");
-        }
-        String::from_utf8_lossy(&self.stdout)
-            .lines()
-            .next()
-            .unwrap()
-            .to_owned()
-    }
-
-    pub async fn finish(mut self) -> Done {
-        while self.more().await {}
-        Done {
-            stdout: String::from_utf8_lossy(&self.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&self.stderr).into_owned(),
-            exit: self.exit.expect("the stream ends with an exit"),
-        }
+    fn deref(&self) -> &Client {
+        &self.client
     }
 }
 
@@ -336,39 +152,4 @@ pub async fn until(mut holds: impl FnMut() -> bool) {
     tokio::time::timeout(Duration::from_secs(60), wait)
         .await
         .expect("it never came to hold");
-}
-
-/// A tar stream of entries.
-pub fn tar_of(entries: &[(tar::Header, Vec<u8>)]) -> Bytes {
-    let mut builder = tar::Builder::new(Vec::new());
-    for (header, content) in entries {
-        builder.append(header, &content[..]).unwrap();
-    }
-    builder.into_inner().unwrap().into()
-}
-
-pub fn file_entry(name: &str, content: &[u8], mode: u32) -> (tar::Header, Vec<u8>) {
-    let (mut header, content) = raw_entry(name, content);
-    header.set_mode(mode);
-    header.set_cksum();
-    (header, content)
-}
-
-/// An entry with a name that the library would not write.
-pub fn raw_entry(name: &str, content: &[u8]) -> (tar::Header, Vec<u8>) {
-    let mut header = tar::Header::new_gnu();
-    header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
-    header.set_size(content.len() as u64);
-    header.set_mode(0o644);
-    header.set_entry_type(tar::EntryType::Regular);
-    header.set_cksum();
-    (header, content.to_vec())
-}
-
-pub fn link_entry(name: &str, target: &str, kind: tar::EntryType) -> (tar::Header, Vec<u8>) {
-    let (mut header, content) = raw_entry(name, b"");
-    header.set_entry_type(kind);
-    header.set_link_name(target).unwrap();
-    header.set_cksum();
-    (header, content)
 }

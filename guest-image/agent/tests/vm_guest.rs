@@ -1,0 +1,176 @@
+//! The guest as it is: the image, booted in a real machine under software emulation.
+#![allow(clippy::unwrap_used, reason = "a failing test is the report")]
+
+#[path = "support/client.rs"]
+mod client;
+#[path = "support/vm.rs"]
+mod vm;
+
+use client::{Client, Done, file_entry, identity, tar_of};
+use http::StatusCode;
+use lazaret_api::guest::{ExecEnd, ExecSpec, Health};
+use std::time::{Duration, SystemTime};
+use vm::{Machine, Vm, image};
+
+/// What a run's command is given.
+fn spec(client: &Client, script: &str) -> ExecSpec {
+    let mut spec = client.spec(&["bash", "-c", script]);
+    spec.env
+        .insert("HOME".parse().unwrap(), "/home/agent".into());
+    spec.cwd = "/workspace".into();
+    spec
+}
+
+async fn script(client: &Client, script: &str) -> Done {
+    client.run_spec(&spec(client, script), b"").await
+}
+
+#[tokio::test]
+async fn a_probe_says_so_and_powers_off() {
+    let (machine, _control) = Machine::start(&image(), "lazaret.probe").await;
+    let (status, console) = machine.ended().await;
+    assert!(status.success());
+    let ours: Vec<&str> = console
+        .iter()
+        .filter_map(|line| line.strip_prefix("lazaret-guest: "))
+        .map(str::trim)
+        .collect();
+    assert_eq!(ours, ["up", "probe ok"]);
+}
+
+#[tokio::test]
+async fn a_guest_becomes_the_sandbox_it_is_told_to_be_and_shares_no_kernel() {
+    let image = image();
+    let (one, two) = tokio::join!(Vm::boot(&image), Vm::boot(&image));
+    let (first, second): (Health, Health) = (
+        one.get("/v1/health").await.json(),
+        two.get("/v1/health").await.json(),
+    );
+    assert_ne!(first.boot_id, second.boot_id);
+    assert_ne!(
+        first.boot_id,
+        std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+            .unwrap()
+            .trim()
+    );
+    drop(two);
+
+    let told = identity();
+    let done = script(&one, "hostname; cat /etc/machine-id; date +%s; getent hosts gateway.lazaret; git ls-remote --get-url https://github.com/acme/demo; ip -4 -o route show default").await;
+    assert!(done.exit.success(), "{}", done.stderr);
+    let lines: Vec<&str> = done.stdout.lines().collect();
+    assert_eq!(lines[..2], [told.sandbox.as_str(), &told.machine_id]);
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap();
+    let guest = Duration::from_secs(lines[2].parse().unwrap());
+    assert!(
+        now.abs_diff(guest) < Duration::from_secs(600),
+        "{guest:?} there, {now:?} here"
+    );
+    assert!(lines[3].starts_with("198.19.255.1"), "{}", lines[3]);
+    assert_eq!(lines[4], "http://gateway.lazaret/git/acme/demo");
+    assert!(
+        lines[5].starts_with("default via 198.19.255.1 dev eth0"),
+        "{}",
+        lines[5]
+    );
+
+    let (status, console) = one.shut_down().await;
+    assert!(status.success());
+    assert!(
+        console
+            .iter()
+            .any(|line| line.trim() == "lazaret-guest: ready"),
+        "{console:?}"
+    );
+}
+
+#[tokio::test]
+async fn work_has_no_privilege_and_writes_only_where_it_may() {
+    let vm = Vm::boot(&image()).await;
+    let archive = tar_of(&[file_entry("notes.md", b"read me", 0o600)]);
+    assert_eq!(
+        vm.put("/v1/files?area=uploads", archive.clone())
+            .await
+            .status,
+        StatusCode::OK
+    );
+    assert_eq!(
+        vm.put("/v1/files?path=given", archive).await.status,
+        StatusCode::OK
+    );
+
+    let done = script(
+        &vm,
+        "id -u; id -G; grep -E '^(CapEff|NoNewPrivs)' /proc/self/status | tr -d '\\t'",
+    )
+    .await;
+    assert_eq!(
+        done.stdout,
+        "1000\n1000\nCapEff:0000000000000000\nNoNewPrivs:1\n"
+    );
+
+    let places = "/etc /usr/bin /opt /root /uploads /uploads/notes.md /sys/fs/cgroup/work/cgroup.procs / /run /boot";
+    let done = script(
+        &vm,
+        &format!("for place in {places}; do if [ -w $place ]; then echo $place; fi; done"),
+    )
+    .await;
+    assert_eq!(done.stdout, "", "nothing of these is writable");
+    let done = script(&vm, "set -e; cat /uploads/notes.md; echo x >> given/notes.md; touch a /tmp/a ~/a; mktemp >/dev/null").await;
+    assert!(done.exit.success(), "{}", done.stderr);
+    assert_eq!(done.stdout, "read me");
+    // Nothing that would give another user's powers works.
+    let done = script(
+        &vm,
+        "su -c id root </dev/null; cp /bin/id a; chmod u+s a; ./a -u",
+    )
+    .await;
+    assert_eq!(done.stdout, "1000\n", "{}", done.stderr);
+}
+
+#[tokio::test]
+async fn a_daemon_that_leaves_session_and_group_does_not_survive_its_command() {
+    let vm = Vm::boot(&image()).await;
+    // Forks twice, in a session of its own, with no descriptor of ours, deaf to SIGTERM.
+    let daemon = "setsid -f bash -c 'trap \"\" TERM HUP; (sleep 987 & wait) & wait' </dev/null >/dev/null 2>&1; until pgrep -x sleep; do :; done";
+    let done = script(&vm, daemon).await;
+    assert!(done.exit.success() && !done.stdout.is_empty());
+    let mut limited = spec(&vm, &format!("{daemon}; wait; sleep 986"));
+    limited.limits.max_duration = "8s".parse().unwrap();
+    limited.limits.kill_grace = "1s".parse().unwrap();
+    let done = vm.run_spec(&limited, b"").await;
+    assert_eq!(done.exit.end, ExecEnd::TimedOut);
+    // Neither is left, and PID 1 has waited for what it inherited.
+    let done = script(&vm, "pgrep -x sleep; ps -e -o stat= | grep -c Z").await;
+    assert_eq!(done.stdout, "0\n");
+}
+
+#[tokio::test]
+async fn a_fork_bomb_and_a_memory_hog_leave_the_guest_answering() {
+    let vm = Vm::boot(&image()).await;
+    let mut bomb = spec(&vm, "bomb() { bomb | bomb & }; bomb; sleep 985");
+    bomb.limits.processes = 300;
+    bomb.limits.max_duration = "6s".parse().unwrap();
+    bomb.limits.kill_grace = "100ms".parse().unwrap();
+    let running = vm.start_spec(&bomb, b"").await;
+    let health: Health = vm.get("/v1/health").await.json();
+    assert!(health.adopted);
+    assert_eq!(running.finish().await.exit.end, ExecEnd::TimedOut);
+
+    let done = script(&vm, "python3 -c 'x = bytearray(2 << 30)'; echo status $?").await;
+    assert!(
+        done.stdout.contains("status 1"),
+        "{} {}",
+        done.stdout,
+        done.stderr
+    );
+    let done = script(&vm, "tail /dev/zero; echo status $?").await;
+    assert_eq!(
+        done.stdout, "status 137\n",
+        "killed for want of memory: {}",
+        done.stderr
+    );
+    assert!(script(&vm, "true").await.exit.success());
+}
