@@ -350,7 +350,9 @@ pub fn command() -> clap::Command {
     Cli::command().mut_subcommand("host", |host| {
         ["gate", "session", "uplink", "shim", "probe"]
             .into_iter()
-            .fold(host, |host, name| host.mut_subcommand(name, |side| side.hide(true)))
+            .fold(host, |host, name| {
+                host.mut_subcommand(name, |side| side.hide(true))
+            })
     })
 }
 

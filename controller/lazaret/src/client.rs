@@ -10,8 +10,8 @@ use crate::failure::{Exit, Failure};
 use bytes::Bytes;
 use file::Endpoint;
 use lazaret_api::public::{
-    CreateKey, CreateRun, Diff, EnrollHost, EventPage, ExecResult, ExecRun, FileList, Host, HostAdmission, HostList, Key,
-    KeyList, NewKey, Run, RunList, SetAdmission, TornDown,
+    CreateKey, CreateRun, Diff, EnrollHost, EventPage, ExecResult, ExecRun, FileList, Host,
+    HostAdmission, HostList, Key, KeyList, NewKey, Run, RunList, SetAdmission, TornDown,
 };
 use lazaret_domain::{DenialCode, GuestPath, HostName, KeyId, RunId, UploadName};
 use reqwest::{Method, RequestBuilder, Response, Url};
@@ -51,9 +51,17 @@ impl Client {
         let base = Url::parse(&endpoint.url)
             .ok()
             .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
-            .ok_or_else(|| Failure::Usage(format!("'{}' is not an http or https URL", endpoint.url)))?;
-        let http = http().build().map_err(|error| Failure::doing("cannot set up HTTP", error))?;
-        Ok(Self { http, base, token: endpoint.token.clone() })
+            .ok_or_else(|| {
+                Failure::Usage(format!("'{}' is not an http or https URL", endpoint.url))
+            })?;
+        let http = http()
+            .build()
+            .map_err(|error| Failure::doing("cannot set up HTTP", error))?;
+        Ok(Self {
+            http,
+            base,
+            token: endpoint.token.clone(),
+        })
     }
 
     /// The controller's address, for messages.
@@ -84,21 +92,37 @@ impl Client {
 
     /// Sends a request; an answer that is not a success is a failure.
     pub(crate) async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
-        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
-        if response.status().is_success() { Ok(response) } else { Err(refusal(response).await) }
+        let response = request
+            .send()
+            .await
+            .map_err(|error| self.unreachable(&error))?;
+        if response.status().is_success() {
+            Ok(response)
+        } else {
+            Err(refusal(response).await)
+        }
     }
 
     /// What it means that a request could not be sent or its answer not be read.
     pub(crate) fn unreachable(&self, error: &reqwest::Error) -> Failure {
-        Failure::Unreachable { url: self.url().to_owned(), why: root_cause(error) }
+        Failure::Unreachable {
+            url: self.url().to_owned(),
+            why: root_cause(error),
+        }
     }
 
     async fn bytes(&self, request: RequestBuilder) -> Result<Bytes, Failure> {
         let mut response = self.send(request).await?;
         let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| self.unreachable(&error))? {
+        while let Some(chunk) = response
+            .chunk()
+            .await
+            .map_err(|error| self.unreachable(&error))?
+        {
             if body.len() + chunk.len() > MAX_ANSWER {
-                return Err(Failure::Failed("the controller's answer is longer than 64 MiB".into()));
+                return Err(Failure::Failed(
+                    "the controller's answer is longer than 64 MiB".into(),
+                ));
             }
             body.extend_from_slice(&chunk);
         }
@@ -108,7 +132,10 @@ impl Client {
     async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, Failure> {
         let body = self.bytes(request).await?;
         serde_json::from_slice(&body).map_err(|error| {
-            Failure::Failed(format!("{} answered something that is not of this API: {error}", self.url()))
+            Failure::Failed(format!(
+                "{} answered something that is not of this API: {error}",
+                self.url()
+            ))
         })
     }
 
@@ -116,8 +143,14 @@ impl Client {
     ///
     /// # Errors
     /// As the controller refuses, or where it cannot be reached; so for every call here.
-    pub async fn delegate(&self, request: &CreateRun, idempotency_key: Option<&str>) -> Result<Run, Failure> {
-        let mut post = self.request(Method::POST, self.api(&["runs"])).json(request);
+    pub async fn delegate(
+        &self,
+        request: &CreateRun,
+        idempotency_key: Option<&str>,
+    ) -> Result<Run, Failure> {
+        let mut post = self
+            .request(Method::POST, self.api(&["runs"]))
+            .json(request);
         if let Some(key) = idempotency_key {
             post = post.header("idempotency-key", key);
         }
@@ -128,9 +161,15 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::delegate`].
-    pub async fn runs(&self, before: Option<&RunId>, limit: u32, active: bool) -> Result<RunList, Failure> {
+    pub async fn runs(
+        &self,
+        before: Option<&RunId>,
+        limit: u32,
+        active: bool,
+    ) -> Result<RunList, Failure> {
         let mut url = self.api(&["runs"]);
-        url.query_pairs_mut().append_pair("limit", &limit.to_string());
+        url.query_pairs_mut()
+            .append_pair("limit", &limit.to_string());
         if active {
             url.query_pairs_mut().append_pair("active", "true");
         }
@@ -145,7 +184,8 @@ impl Client {
     /// # Errors
     /// As [`Client::delegate`].
     pub async fn run(&self, run: &RunId) -> Result<Run, Failure> {
-        self.json(self.request(Method::GET, self.api(&["runs", run.as_str()]))).await
+        self.json(self.request(Method::GET, self.api(&["runs", run.as_str()])))
+            .await
     }
 
     /// Cancels a run.
@@ -153,7 +193,8 @@ impl Client {
     /// # Errors
     /// As [`Client::delegate`].
     pub async fn cancel(&self, run: &RunId) -> Result<Run, Failure> {
-        self.json(self.request(Method::POST, self.api(&["runs", run.as_str(), "cancel"]))).await
+        self.json(self.request(Method::POST, self.api(&["runs", run.as_str(), "cancel"])))
+            .await
     }
 
     /// Tears a run down.
@@ -161,7 +202,8 @@ impl Client {
     /// # Errors
     /// As [`Client::delegate`].
     pub async fn teardown(&self, run: &RunId) -> Result<TornDown, Failure> {
-        self.json(self.request(Method::DELETE, self.api(&["runs", run.as_str()]))).await
+        self.json(self.request(Method::DELETE, self.api(&["runs", run.as_str()])))
+            .await
     }
 
     /// Runs a command beside a run.
@@ -169,7 +211,11 @@ impl Client {
     /// # Errors
     /// As [`Client::delegate`].
     pub async fn exec(&self, run: &RunId, request: &ExecRun) -> Result<ExecResult, Failure> {
-        self.json(self.request(Method::POST, self.api(&["runs", run.as_str(), "exec"])).json(request)).await
+        self.json(
+            self.request(Method::POST, self.api(&["runs", run.as_str(), "exec"]))
+                .json(request),
+        )
+        .await
     }
 
     /// The last lines of a run's log.
@@ -178,7 +224,8 @@ impl Client {
     /// As [`Client::delegate`].
     pub async fn log_tail(&self, run: &RunId, lines: u32) -> Result<String, Failure> {
         let mut url = self.api(&["runs", run.as_str(), "log"]);
-        url.query_pairs_mut().append_pair("lines", &lines.to_string());
+        url.query_pairs_mut()
+            .append_pair("lines", &lines.to_string());
         let body = self.bytes(self.request(Method::GET, url)).await?;
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
@@ -189,8 +236,14 @@ impl Client {
     /// As [`Client::delegate`].
     pub async fn events(&self, run: &RunId, after: u64, limit: u32) -> Result<EventPage, Failure> {
         let mut url = self.api(&["runs", run.as_str(), "events"]);
-        url.query_pairs_mut().append_pair("after", &after.to_string()).append_pair("limit", &limit.to_string());
-        self.json(self.request(Method::GET, url).header("accept", "application/json")).await
+        url.query_pairs_mut()
+            .append_pair("after", &after.to_string())
+            .append_pair("limit", &limit.to_string());
+        self.json(
+            self.request(Method::GET, url)
+                .header("accept", "application/json"),
+        )
+        .await
     }
 
     /// What a run changed.
@@ -198,7 +251,8 @@ impl Client {
     /// # Errors
     /// As [`Client::delegate`].
     pub async fn diff(&self, run: &RunId) -> Result<Diff, Failure> {
-        self.json(self.request(Method::GET, self.api(&["runs", run.as_str(), "diff"]))).await
+        self.json(self.request(Method::GET, self.api(&["runs", run.as_str(), "diff"])))
+            .await
     }
 
     /// A directory of a run's workspace.
@@ -218,16 +272,25 @@ impl Client {
     pub async fn artifact(&self, run: &RunId, path: &GuestPath) -> Result<Bytes, Failure> {
         let mut segments = vec!["runs", run.as_str(), "artifacts"];
         segments.extend(path.as_str().split('/'));
-        self.bytes(self.request(Method::GET, self.api(&segments))).await
+        self.bytes(self.request(Method::GET, self.api(&segments)))
+            .await
     }
 
     /// Uploads a file into a run's uploads area.
     ///
     /// # Errors
     /// As [`Client::delegate`].
-    pub async fn upload(&self, run: &RunId, name: &UploadName, body: reqwest::Body) -> Result<(), Failure> {
+    pub async fn upload(
+        &self,
+        run: &RunId,
+        name: &UploadName,
+        body: reqwest::Body,
+    ) -> Result<(), Failure> {
         let url = self.api(&["runs", run.as_str(), "files", name.as_str()]);
-        let put = self.request(Method::PUT, url).header("content-type", "application/octet-stream").body(body);
+        let put = self
+            .request(Method::PUT, url)
+            .header("content-type", "application/octet-stream")
+            .body(body);
         self.bytes(put).await.map(drop)
     }
 
@@ -236,7 +299,8 @@ impl Client {
     /// # Errors
     /// As [`Client::delegate`].
     pub async fn hosts(&self) -> Result<HostList, Failure> {
-        self.json(self.request(Method::GET, self.api(&["hosts"]))).await
+        self.json(self.request(Method::GET, self.api(&["hosts"])))
+            .await
     }
 
     /// Enrols a host.
@@ -244,16 +308,28 @@ impl Client {
     /// # Errors
     /// As [`Client::delegate`].
     pub async fn enroll(&self, request: &EnrollHost) -> Result<Host, Failure> {
-        self.json(self.request(Method::POST, self.api(&["hosts"])).json(request)).await
+        self.json(
+            self.request(Method::POST, self.api(&["hosts"]))
+                .json(request),
+        )
+        .await
     }
 
     /// Changes a host's admission.
     ///
     /// # Errors
     /// As [`Client::delegate`].
-    pub async fn set_admission(&self, name: &HostName, admission: HostAdmission) -> Result<Host, Failure> {
+    pub async fn set_admission(
+        &self,
+        name: &HostName,
+        admission: HostAdmission,
+    ) -> Result<Host, Failure> {
         let url = self.api(&["hosts", name.as_str()]);
-        self.json(self.request(Method::PATCH, url).json(&SetAdmission { admission })).await
+        self.json(
+            self.request(Method::PATCH, url)
+                .json(&SetAdmission { admission }),
+        )
+        .await
     }
 
     /// All keys.
@@ -261,7 +337,8 @@ impl Client {
     /// # Errors
     /// As [`Client::delegate`].
     pub async fn keys(&self) -> Result<KeyList, Failure> {
-        self.json(self.request(Method::GET, self.api(&["keys"]))).await
+        self.json(self.request(Method::GET, self.api(&["keys"])))
+            .await
     }
 
     /// Makes a key.
@@ -269,7 +346,11 @@ impl Client {
     /// # Errors
     /// As [`Client::delegate`].
     pub async fn create_key(&self, request: &CreateKey) -> Result<NewKey, Failure> {
-        self.json(self.request(Method::POST, self.api(&["keys"])).json(request)).await
+        self.json(
+            self.request(Method::POST, self.api(&["keys"]))
+                .json(request),
+        )
+        .await
     }
 
     /// Revokes a key.
@@ -277,14 +358,17 @@ impl Client {
     /// # Errors
     /// As [`Client::delegate`].
     pub async fn revoke_key(&self, id: &KeyId) -> Result<Key, Failure> {
-        self.json(self.request(Method::DELETE, self.api(&["keys", id.as_str()]))).await
+        self.json(self.request(Method::DELETE, self.api(&["keys", id.as_str()])))
+            .await
     }
 }
 
 /// How HTTP is spoken here: TLS by rustls, no redirect followed.
 pub(crate) fn http() -> reqwest::ClientBuilder {
     // The first call of the process decides; the others find it decided.
-    rustls::crypto::ring::default_provider().install_default().ok();
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .ok();
     reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(Duration::from_secs(10))
@@ -299,7 +383,9 @@ pub(crate) async fn refusal(response: Response) -> Failure {
         let exit = Exit::of_status(status.as_u16());
         return Failure::Refused {
             code: format!("http_{}", status.as_u16()),
-            message: format!("the answer was {status} and not of this API; is the URL that of a controller?"),
+            message: format!(
+                "the answer was {status} and not of this API; is the URL that of a controller?"
+            ),
             exit,
         };
     };
@@ -310,9 +396,11 @@ pub(crate) async fn refusal(response: Response) -> Failure {
             denial.retry_after = problem.retry_after;
             denial.into()
         }
-        Err(()) => {
-            Failure::Refused { code: problem.code, message: problem.detail, exit: Exit::of_status(status.as_u16()) }
-        }
+        Err(()) => Failure::Refused {
+            code: problem.code,
+            message: problem.detail,
+            exit: Exit::of_status(status.as_u16()),
+        },
     }
 }
 

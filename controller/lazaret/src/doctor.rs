@@ -16,6 +16,7 @@ use crate::output::progress::Progress;
 use crate::output::{Output, Paint};
 use crate::paths::Paths;
 use crate::settings::{Settings, environment};
+use lazaret_api::host::AccelChoice;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -47,15 +48,30 @@ pub struct Check {
 
 impl Check {
     fn ok(name: &str, detail: impl Into<String>) -> Self {
-        Self { name: name.into(), status: Status::Ok, detail: detail.into(), fix: None }
+        Self {
+            name: name.into(),
+            status: Status::Ok,
+            detail: detail.into(),
+            fix: None,
+        }
     }
 
     fn warn(name: &str, detail: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { name: name.into(), status: Status::Warn, detail: detail.into(), fix: Some(fix.into()) }
+        Self {
+            name: name.into(),
+            status: Status::Warn,
+            detail: detail.into(),
+            fix: Some(fix.into()),
+        }
     }
 
     fn fail(name: &str, detail: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { name: name.into(), status: Status::Fail, detail: detail.into(), fix: Some(fix.into()) }
+        Self {
+            name: name.into(),
+            status: Status::Fail,
+            detail: detail.into(),
+            fix: Some(fix.into()),
+        }
     }
 }
 
@@ -97,11 +113,15 @@ impl Surroundings {
         })
     }
 
-    /// The settings in force: those that were read, else the defaults.
+    /// The settings in force: those that were read, else those that 'lazaret up' would write.
     fn settings(&self) -> Settings {
         match &self.settings {
             Some(Ok(settings)) => settings.clone(),
-            _ => Settings::defaults(self.paths.root()),
+            _ => {
+                let mut settings = Settings::defaults(self.paths.root());
+                settings.services.accel = AccelChoice::Auto;
+                settings
+            }
         }
     }
 }
@@ -118,7 +138,9 @@ pub fn missing_programs() -> Vec<(&'static str, &'static str)> {
 /// Where the report cannot be written.
 pub async fn doctor(args: &cli::Doctor, out: &mut Output) -> Result<Exit, Failure> {
     let around = Surroundings::find(args)?;
-    let progress = around.boot.then(|| Progress::start("Checking; booting a probe guest can take a minute"));
+    let progress = around
+        .boot
+        .then(|| Progress::start("Checking; booting a probe guest can take a minute"));
     let report = examine(&around).await;
     drop(progress);
     if out.json {
@@ -140,27 +162,46 @@ pub async fn examine(around: &Surroundings) -> Report {
     checks.push(machine::clock());
     checks.push(machine::port(around).await);
     checks.push(machine::hosts(around).await);
-    Report { ok: checks.iter().all(|check| check.status != Status::Fail), checks }
+    Report {
+        ok: checks.iter().all(|check| check.status != Status::Fail),
+        checks,
+    }
 }
 
 fn print(report: &Report, out: &mut Output) -> Result<(), Failure> {
-    let width = report.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
+    let width = report
+        .checks
+        .iter()
+        .map(|check| check.name.len())
+        .max()
+        .unwrap_or(0);
     for check in &report.checks {
         let word = match check.status {
             Status::Ok => out.paint(Paint::Good, "ok  "),
             Status::Warn => out.paint(Paint::Warn, "warn"),
             Status::Fail => out.paint(Paint::Bad, "FAIL"),
         };
-        out.line(format!("{word}  {:width$}  {}", check.name, inert_line(&check.detail)))?;
+        out.line(format!(
+            "{word}  {:width$}  {}",
+            check.name,
+            inert_line(&check.detail)
+        ))?;
         if let Some(fix) = &check.fix {
             out.line(format!("      {:width$}  → {}", "", inert_line(fix)))?;
         }
     }
-    let failed = report.checks.iter().filter(|check| check.status == Status::Fail).count();
+    let failed = report
+        .checks
+        .iter()
+        .filter(|check| check.status == Status::Fail)
+        .count();
     if failed == 0 {
         out.note("All is ready.")
     } else {
-        out.note(format!("{failed} of {} checks failed.", report.checks.len()))
+        out.note(format!(
+            "{failed} of {} checks failed.",
+            report.checks.len()
+        ))
     }
 }
 

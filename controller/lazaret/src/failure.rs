@@ -157,7 +157,11 @@ impl From<Denial> for Failure {
         if denial.code == DenialCode::Unauthenticated {
             message.push_str("; check LAZARET_TOKEN or the client file that 'lazaret up' writes");
         }
-        Self::Refused { code: denial.code.as_str().to_owned(), message, exit }
+        Self::Refused {
+            code: denial.code.as_str().to_owned(),
+            message,
+            exit,
+        }
     }
 }
 
@@ -177,10 +181,16 @@ mod tests {
 
     #[test]
     fn a_failure_names_the_address_and_how_to_start() {
-        let failure = Failure::Unreachable { url: "http://127.0.0.1:1".into(), why: "connection refused".into() };
+        let failure = Failure::Unreachable {
+            url: "http://127.0.0.1:1".into(),
+            why: "connection refused".into(),
+        };
         assert_eq!(failure.exit(), Exit::Unreachable);
         let text = failure.to_string();
-        assert!(text.contains("http://127.0.0.1:1") && text.contains("lazaret up"), "{text}");
+        assert!(
+            text.contains("http://127.0.0.1:1") && text.contains("lazaret up"),
+            "{text}"
+        );
     }
 
     #[test]

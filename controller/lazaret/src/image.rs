@@ -76,7 +76,11 @@ pub async fn ensure(paths: &Paths) -> Result<String, Failure> {
 /// The digest of the newest image in a directory.
 #[must_use]
 pub fn newest(images: &Path) -> Option<String> {
-    lazaret_image::list(images).ok()?.into_iter().next().map(|manifest| manifest.digest)
+    lazaret_image::list(images)
+        .ok()?
+        .into_iter()
+        .next()
+        .map(|manifest| manifest.digest)
 }
 
 /// Checks one image, each file of it.
@@ -92,7 +96,9 @@ async fn build(options: Options) -> Result<Manifest, Failure> {
         let shown = Progress::start("Guest image");
         lazaret_image::build(&options, &mut |news| tell(&shown, news))
     });
-    let built = built.await.map_err(|error| Failure::doing("the build of the image ended", error))?;
+    let built = built
+        .await
+        .map_err(|error| Failure::doing("the build of the image ended", error))?;
     built.map_err(|error| Failure::Failed(chain(&error)))
 }
 
@@ -115,13 +121,20 @@ fn ls(args: &ImageDir, out: &mut Output) -> Result<Exit, Failure> {
         return Ok(Exit::Done);
     }
     if list.is_empty() {
-        out.note(format!("No image in {}. Build one with: lazaret image build", images.display()))?;
+        out.note(format!(
+            "No image in {}. Build one with: lazaret image build",
+            images.display()
+        ))?;
         return Ok(Exit::Done);
     }
     let rows: Vec<Vec<String>> = list
         .iter()
         .map(|image| {
-            let layers = if image.layers.is_empty() { "-".to_owned() } else { image.layers.join(",") };
+            let layers = if image.layers.is_empty() {
+                "-".to_owned()
+            } else {
+                image.layers.join(",")
+            };
             vec![
                 image.digest.clone(),
                 image.created.clone(),
@@ -131,7 +144,10 @@ fn ls(args: &ImageDir, out: &mut Output) -> Result<Exit, Failure> {
             ]
         })
         .collect();
-    out.line(table(&["DIGEST", "CREATED", "KERNEL", "SIZE", "LAYERS"], &rows))?;
+    out.line(table(
+        &["DIGEST", "CREATED", "KERNEL", "SIZE", "LAYERS"],
+        &rows,
+    ))?;
     Ok(Exit::Done)
 }
 
@@ -141,7 +157,10 @@ async fn verify(args: ImageDir, out: &mut Output) -> Result<Exit, Failure> {
     if list.is_empty() {
         return Err(lazaret_domain::Denial::new(
             lazaret_domain::DenialCode::ImageMissing,
-            format!("there is no image in {}; build one with: lazaret image build", images.display()),
+            format!(
+                "there is no image in {}; build one with: lazaret image build",
+                images.display()
+            ),
         )
         .into());
     }
@@ -180,7 +199,12 @@ fn digests(images: &Path) -> Result<Vec<String>, Failure> {
     let entries = match std::fs::read_dir(images) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(Failure::doing(format!("cannot read {}", images.display()), error)),
+        Err(error) => {
+            return Err(Failure::doing(
+                format!("cannot read {}", images.display()),
+                error,
+            ));
+        }
     };
     let mut found: Vec<String> = entries
         .flatten()
@@ -200,7 +224,8 @@ fn brief(image: &Manifest) -> serde_json::Value {
 
 fn images_of(args: &ImageDir) -> Result<PathBuf, Failure> {
     match &args.images {
-        Some(images) => std::path::absolute(images).map_err(|error| Failure::doing("cannot find --images", error)),
+        Some(images) => std::path::absolute(images)
+            .map_err(|error| Failure::doing("cannot find --images", error)),
         None => Ok(Paths::find(args.data.as_deref())?.images()),
     }
 }
@@ -208,7 +233,8 @@ fn images_of(args: &ImageDir) -> Result<PathBuf, Failure> {
 /// The guest agent lies where cargo put it, beside this program, or in `../lib/lazaret`. In a build
 /// tree what lies beside this program is a build for tests, not the static one, so that comes later.
 fn find_agent() -> Result<PathBuf, Failure> {
-    let program = std::env::current_exe().map_err(|error| Failure::doing("cannot find this program", error))?;
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::doing("cannot find this program", error))?;
     let dir = program.parent().unwrap_or(Path::new("/"));
     let places = [
         dir.join("..").join(GUEST_TARGET).join("guest").join(AGENT),

@@ -44,7 +44,9 @@ pub fn main() -> ExitCode {
     if let Command::Host(Host::Side(command)) = cli.command {
         return host_side(command);
     }
-    rustls::crypto::ring::default_provider().install_default().ok();
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .ok();
     let mut out = Output::of_process(wants_json(&cli.command));
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
@@ -64,10 +66,18 @@ async fn carry_out(command: Command, out: &mut Output) -> Result<Exit, Failure> 
         Command::Serve(args) => serve::serve(&args.config).await,
         Command::Doctor(args) => doctor::doctor(&args, out).await,
         Command::Image(args) => image::image(args, out).await,
-        Command::Egress(Egress::Explain { policy, destinations, .. }) => {
-            verbs::egress::explain(&policy, &destinations, out)
-        }
-        Command::Key(Key::Create { scope, name, expires, config: Some(config), .. }) => {
+        Command::Egress(Egress::Explain {
+            policy,
+            destinations,
+            ..
+        }) => verbs::egress::explain(&policy, &destinations, out),
+        Command::Key(Key::Create {
+            scope,
+            name,
+            expires,
+            config: Some(config),
+            ..
+        }) => {
             let request = verbs::keys::request(scope, name, expires);
             let new = serve::create_key(&config, request).await?;
             verbs::keys::show_new(&new, out)
@@ -107,11 +117,16 @@ pub fn wants_json(command: &Command) -> bool {
         Command::Host(Host::Drain(args) | Host::Retire(args)) => args.json.json,
         Command::Delegate(args) => args.json.json,
         Command::Ls(args) => args.json.json,
-        Command::Status(args) | Command::Diff(args) | Command::Cancel(args) | Command::Teardown(args) => args.json.json,
+        Command::Status(args)
+        | Command::Diff(args)
+        | Command::Cancel(args)
+        | Command::Teardown(args) => args.json.json,
         Command::Files(args) => args.json.json,
         Command::Put(args) => args.json.json,
         Command::Exec(args) => args.json.json,
-        Command::Key(Key::Create { json, .. } | Key::Ls { json } | Key::Revoke { json, .. }) => json.json,
+        Command::Key(Key::Create { json, .. } | Key::Ls { json } | Key::Revoke { json, .. }) => {
+            json.json
+        }
         Command::Egress(Egress::Explain { json, .. }) => json.json,
         Command::Host(Host::Side(_))
         | Command::Up(_)

@@ -60,7 +60,14 @@ impl Output {
     /// Streams that write elsewhere, as pipes do.
     #[must_use]
     pub fn to(out: Box<dyn Write + Send>, err: Box<dyn Write + Send>, json: bool) -> Self {
-        Self { out, err, json, out_is_terminal: false, err_is_terminal: false, colour: false }
+        Self {
+            out,
+            err,
+            json,
+            out_is_terminal: false,
+            err_is_terminal: false,
+            colour: false,
+        }
     }
 
     /// A line on standard output.
@@ -86,7 +93,8 @@ impl Output {
     /// # Errors
     /// Where the stream cannot be written.
     pub fn document(&mut self, value: &impl Serialize) -> Result<(), Failure> {
-        let text = serde_json::to_string_pretty(value).map_err(|error| Failure::doing("cannot write JSON", error))?;
+        let text = serde_json::to_string_pretty(value)
+            .map_err(|error| Failure::doing("cannot write JSON", error))?;
         self.line(text)
     }
 
@@ -158,7 +166,11 @@ impl Output {
             self.document(&failure.document()).ok();
         }
         let text = failure.to_string();
-        let text = if self.err_is_terminal { inert::inert(&text) } else { text };
+        let text = if self.err_is_terminal {
+            inert::inert(&text)
+        } else {
+            text
+        };
         writeln!(self.err, "lazaret: {text}").ok();
         exit
     }

@@ -25,14 +25,23 @@ impl Paths {
     /// Where there is no home to put it in.
     pub fn find(asked: Option<&Path>) -> Result<Self, Failure> {
         let root = match asked {
-            Some(path) => std::path::absolute(path).map_err(|error| Failure::doing("cannot find --data", error))?,
+            Some(path) => std::path::absolute(path)
+                .map_err(|error| Failure::doing("cannot find --data", error))?,
             None if rustix::process::geteuid().is_root() => PathBuf::from("/var/lib/lazaret"),
             None => {
-                let home = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+                let home = |name| {
+                    std::env::var_os(name)
+                        .map(PathBuf::from)
+                        .filter(|path| path.is_absolute())
+                };
                 home("XDG_DATA_HOME")
                     .or_else(|| home("HOME").map(|home| home.join(".local/share")))
                     .map(|base| base.join("lazaret"))
-                    .ok_or_else(|| Failure::Usage("neither XDG_DATA_HOME nor HOME is set; say --data DIR".into()))?
+                    .ok_or_else(|| {
+                        Failure::Usage(
+                            "neither XDG_DATA_HOME nor HOME is set; say --data DIR".into(),
+                        )
+                    })?
             }
         };
         Ok(Self { root })

@@ -39,13 +39,19 @@ pub async fn serve(config: &Path) -> Result<Exit, Failure> {
     logging::start(&settings);
     let mut signals = Signals::listen()?;
     let controller = Controller::start(settings, &config.display().to_string()).await?;
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), "serving on {}", controller.url());
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        "serving on {}",
+        controller.url()
+    );
     let stop = CancellationToken::new();
     let running = tokio::spawn(Box::pin(controller.run(stop.clone())));
     let which = signals.next().await;
     tracing::info!("{which}: stopping; runs go on and are taken up at the next start");
     stop.cancel();
-    running.await.map_err(|error| Failure::doing("the controller ended unexpectedly", error))??;
+    running
+        .await
+        .map_err(|error| Failure::doing("the controller ended unexpectedly", error))??;
     tracing::info!("stopped");
     Ok(Exit::Done)
 }
@@ -57,7 +63,9 @@ pub async fn serve(config: &Path) -> Result<Exit, Failure> {
 pub async fn create_key(config: &Path, request: CreateKey) -> Result<NewKey, Failure> {
     let settings = Settings::load(config, &environment())?;
     let store = open_store(&settings).await?;
-    let new = keys_of(store.clone()).create(&Principal::controller(), request).await;
+    let new = keys_of(store.clone())
+        .create(&Principal::controller(), request)
+        .await;
     store.close().await;
     Ok(new?)
 }
@@ -67,6 +75,7 @@ pub struct Controller {
     settings: Settings,
     store: Arc<SqliteStore>,
     services: Services,
+    grants: LateGrants,
     listener: TcpListener,
 }
 
@@ -84,10 +93,17 @@ impl Controller {
         started
     }
 
-    async fn start_on(settings: Settings, config: &str, store: Arc<SqliteStore>) -> Result<Self, Failure> {
+    async fn start_on(
+        settings: Settings,
+        config: &str,
+        store: Arc<SqliteStore>,
+    ) -> Result<Self, Failure> {
         require_key(store.clone(), config).await?;
         let listener = TcpListener::bind(settings.listen).await.map_err(|error| {
-            Failure::Usage(format!("server.listen: cannot listen on {}: {error}", settings.listen))
+            Failure::Usage(format!(
+                "server.listen: cannot listen on {}: {error}",
+                settings.listen
+            ))
         })?;
         let key = ClientKey::load(&settings.ssh_key)
             .map_err(|denial| Failure::Usage(format!("host.ssh_key: {}", denial.message)))?;
@@ -107,7 +123,13 @@ impl Controller {
         };
         let services = Services::start(ports, settings.services.clone()).await?;
         grants.ask(services.runs.clone());
-        Ok(Self { settings, store, services, listener })
+        Ok(Self {
+            settings,
+            store,
+            services,
+            grants,
+            listener,
+        })
     }
 
     /// The URL under which it answers.
@@ -128,13 +150,21 @@ impl Controller {
     /// Where the server cannot run.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Failure> {
         let mut edge = EdgeSettings::new(&self.settings.url(), self.settings.listen, stop.clone())?;
-        edge.trusted_proxies.clone_from(&self.settings.trusted_proxies);
+        edge.trusted_proxies
+            .clone_from(&self.settings.trusted_proxies);
         let router = lazaret_edge::router(self.services.clone(), edge);
         let served = lazaret_edge::serve(self.listener, router, stop).await;
         let grace = self.settings.stop_grace.duration();
-        if tokio::time::timeout(grace, self.services.stop()).await.is_err() {
-            tracing::warn!(?grace, "some tasks did not end in time; the next start resumes what they did");
+        if tokio::time::timeout(grace, self.services.stop())
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                ?grace,
+                "some tasks did not end in time; the next start resumes what they did"
+            );
         }
+        self.grants.forget();
         self.store.close().await;
         served.map_err(|error| Failure::doing("cannot serve", error))
     }
@@ -152,8 +182,12 @@ impl Signals {
     /// # Errors
     /// Where the system does not allow it.
     pub fn listen() -> Result<Self, Failure> {
-        let take = |kind| signal(kind).map_err(|error| Failure::doing("cannot handle signals", error));
-        Ok(Self { terminate: take(SignalKind::terminate())?, interrupt: take(SignalKind::interrupt())? })
+        let take =
+            |kind| signal(kind).map_err(|error| Failure::doing("cannot handle signals", error));
+        Ok(Self {
+            terminate: take(SignalKind::terminate())?,
+            interrupt: take(SignalKind::interrupt())?,
+        })
     }
 
     /// Waits for one and names it.
@@ -176,7 +210,9 @@ pub(crate) async fn open_store(settings: &Settings) -> Result<Arc<SqliteStore>, 
     SqliteStore::open(&file)
         .await
         .map(Arc::new)
-        .map_err(|error| Failure::Failed(format!("cannot open the store {}: {error}", file.display())))
+        .map_err(|error| {
+            Failure::Failed(format!("cannot open the store {}: {error}", file.display()))
+        })
 }
 
 /// A controller without a key that works would be one that nobody can use, or one that everybody
@@ -189,4 +225,105 @@ async fn require_key(store: Arc<SqliteStore>, config: &str) -> Result<(), Failur
         "there is no API key that works, so nobody could use the controller. Make one with: \
          lazaret key create --scope admin --config {config}"
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lazaret_api::public::Scope;
+    use lazaret_domain::Span;
+    use std::path::PathBuf;
+
+    fn config(dir: &Path) -> PathBuf {
+        let file = dir.join("lazaret.toml");
+        std::fs::write(&file, "[server]\nlisten = \"127.0.0.1:0\"\n").unwrap();
+        file
+    }
+
+    fn request(expires: Option<Span>) -> CreateKey {
+        CreateKey {
+            scope: Scope::Admin,
+            name: None,
+            expires,
+        }
+    }
+
+    async fn start(file: &Path) -> Result<Controller, Failure> {
+        let settings = Settings::load(file, &std::collections::BTreeMap::new())?;
+        Controller::start(settings, "FILE").await
+    }
+
+    #[tokio::test]
+    async fn without_a_key_that_works_it_refuses_and_says_how_to_make_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let failure = start(&config(dir.path())).await.err().unwrap();
+        assert_eq!(failure.exit(), Exit::Usage);
+        assert!(
+            failure
+                .to_string()
+                .contains("lazaret key create --scope admin --config FILE"),
+            "{failure}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_revoked_key_does_not_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = config(dir.path());
+        let new = create_key(&file, request(None)).await.unwrap();
+        let settings = Settings::load(&file, &std::collections::BTreeMap::new()).unwrap();
+        let store = open_store(&settings).await.unwrap();
+        keys_of(store.clone())
+            .revoke(&Principal::controller(), &new.key.id)
+            .await
+            .unwrap();
+        store.close().await;
+        let failure = start(&file).await.err().unwrap();
+        assert!(
+            failure.to_string().contains("no API key that works"),
+            "{failure}"
+        );
+    }
+
+    #[tokio::test]
+    async fn the_first_key_is_256_random_bits_and_lets_it_go_on_to_the_next_step() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = config(dir.path());
+        let new = create_key(&file, request(Some(Span::seconds(60))))
+            .await
+            .unwrap();
+        let secret = new.token.rsplit_once('_').unwrap().1;
+        let secret = if secret.len() == 43 {
+            secret
+        } else {
+            &new.token[new.token.len() - 43..]
+        };
+        use base64::Engine;
+        assert_eq!(
+            base64::engine::general_purpose::URL_SAFE_NO_PAD
+                .decode(secret)
+                .unwrap()
+                .len(),
+            32
+        );
+        let failure = start(&file).await.err().unwrap();
+        assert!(failure.to_string().starts_with("host.ssh_key"), "{failure}");
+    }
+
+    #[tokio::test]
+    async fn an_address_that_is_taken_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = config(dir.path());
+        create_key(&file, request(None)).await.unwrap();
+        let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = other.local_addr().unwrap();
+        std::fs::write(&file, format!("[server]\nlisten = \"{address}\"\n")).unwrap();
+        let failure = start(&file).await.err().unwrap();
+        assert!(
+            failure
+                .to_string()
+                .contains(&format!("server.listen: cannot listen on {address}")),
+            "{failure}"
+        );
+    }
 }

@@ -64,7 +64,10 @@ impl Settings {
             stop_grace: Span::seconds(10),
             store_url: format!("sqlite:{}", dir.join("lazaret.db").display()),
             ssh_key: dir.join("host/keys/client_ed25519"),
-            services: ServicesSettings { version: env!("CARGO_PKG_VERSION").to_owned(), ..ServicesSettings::default() },
+            services: ServicesSettings {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                ..ServicesSettings::default()
+            },
             log_format: LogFormat::Text,
             log_filter: "info".into(),
         }
@@ -76,20 +79,28 @@ impl Settings {
     /// Where the file cannot be read, or a key in either is unknown or malformed; it is named.
     pub fn load(file: &Path, environment: &BTreeMap<String, String>) -> Result<Self, Failure> {
         let name = file.display();
-        let text = std::fs::read_to_string(file)
-            .map_err(|error| Failure::Usage(format!("cannot read the settings file {name}: {error}")))?;
+        let text = std::fs::read_to_string(file).map_err(|error| {
+            Failure::Usage(format!("cannot read the settings file {name}: {error}"))
+        })?;
         let dir = file.parent().map(Path::to_path_buf).unwrap_or_default();
         let dir = std::path::absolute(&dir)
             .map_err(|error| Failure::Usage(format!("cannot tell where {name} is: {error}")))?;
-        Self::read(&text, &dir, environment).map_err(|why| Failure::Usage(format!("settings in {name}: {why}")))
+        Self::read(&text, &dir, environment)
+            .map_err(|why| Failure::Usage(format!("settings in {name}: {why}")))
     }
 
     /// The settings that this text and this environment mean; relative paths are below `dir`.
     ///
     /// # Errors
     /// What is wrong, naming the key.
-    pub fn read(text: &str, dir: &Path, environment: &BTreeMap<String, String>) -> Result<Self, String> {
-        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| error.to_string())?;
+    pub fn read(
+        text: &str,
+        dir: &Path,
+        environment: &BTreeMap<String, String>,
+    ) -> Result<Self, String> {
+        let table: toml::Table = text
+            .parse()
+            .map_err(|error: toml::de::Error| error.to_string())?;
         let mut settings = Self::defaults(dir);
         for (key, value) in flatten(table)? {
             let Some((_, set)) = KEYS.iter().find(|(name, _)| *name == key) else {
@@ -102,7 +113,8 @@ impl Settings {
             let Some((_, set)) = KEYS.iter().find(|(known, _)| *known == key) else {
                 return Err(format!("{name}: {}", unknown(&key)));
             };
-            set(&mut settings, &Value::String(text.clone())).map_err(|why| format!("{name} ({key}): {why}"))?;
+            set(&mut settings, &Value::String(text.clone()))
+                .map_err(|why| format!("{name} ({key}): {why}"))?;
         }
         settings.ssh_key = dir.join(&settings.ssh_key);
         Ok(settings)
@@ -111,13 +123,18 @@ impl Settings {
     /// The URL under which callers reach the controller.
     #[must_use]
     pub fn url(&self) -> String {
-        self.public_url.clone().unwrap_or_else(|| format!("http://{}", self.listen))
+        self.public_url
+            .clone()
+            .unwrap_or_else(|| format!("http://{}", self.listen))
     }
 
     /// The file of the SQLite database.
     #[must_use]
     pub fn store_file(&self) -> PathBuf {
-        let path = self.store_url.strip_prefix("sqlite:").unwrap_or(&self.store_url);
+        let path = self
+            .store_url
+            .strip_prefix("sqlite:")
+            .unwrap_or(&self.store_url);
         PathBuf::from(path.strip_prefix("//").unwrap_or(path))
     }
 }
@@ -126,7 +143,12 @@ impl Settings {
 #[must_use]
 pub fn environment() -> BTreeMap<String, String> {
     std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
+        .filter_map(|(name, value)| {
+            Some((
+                name.into_string().ok()?,
+                value.to_string_lossy().into_owned(),
+            ))
+        })
         .collect()
 }
 
@@ -136,7 +158,10 @@ fn flatten(table: toml::Table) -> Result<Vec<(String, Value)>, String> {
     for (section, value) in table {
         match value {
             Value::Table(keys) => {
-                all.extend(keys.into_iter().map(|(key, value)| (format!("{section}.{key}"), value)));
+                all.extend(
+                    keys.into_iter()
+                        .map(|(key, value)| (format!("{section}.{key}"), value)),
+                );
             }
             _ => return Err(unknown(&section)),
         }
@@ -146,19 +171,28 @@ fn flatten(table: toml::Table) -> Result<Vec<(String, Value)>, String> {
 
 /// The dotted key that a variable means; none where it is no setting of ours.
 fn key_of(name: &str) -> Result<Option<String>, String> {
-    let Some(rest) = name.strip_prefix("LAZARET_") else { return Ok(None) };
+    let Some(rest) = name.strip_prefix("LAZARET_") else {
+        return Ok(None);
+    };
     if NOT_SETTINGS.contains(&name) || NOT_OURS.iter().any(|prefix| name.starts_with(prefix)) {
         return Ok(None);
     }
     match rest.split_once('_') {
-        Some((section, key)) => Ok(Some(format!("{}.{}", section.to_lowercase(), key.to_lowercase()))),
+        Some((section, key)) => Ok(Some(format!(
+            "{}.{}",
+            section.to_lowercase(),
+            key.to_lowercase()
+        ))),
         None => Err(format!("{name}: {}", unknown(&rest.to_lowercase()))),
     }
 }
 
 /// Says that a key is unknown, and which one may have been meant.
 fn unknown(key: &str) -> String {
-    let near = KEYS.iter().map(|(name, _)| (distance(key, name), *name)).min();
+    let near = KEYS
+        .iter()
+        .map(|(name, _)| (distance(key, name), *name))
+        .min();
     match near {
         Some((distance, name)) if distance <= 3 => format!("{key}: no such key; is {name} meant?"),
         _ => format!("{key}: no such key"),

@@ -57,13 +57,19 @@ pub async fn up(args: &cli::Up, out: &mut Output) -> Result<Exit, Failure> {
         Some(Ok(())) => {
             tell(&url, &ready.access, out)?;
             let which = signals.next().await;
-            out.note(format!("{which}: stopping; runs go on and are taken up at the next start"))?;
+            out.note(format!(
+                "{which}: stopping; runs go on and are taken up at the next start"
+            ))?;
         }
         Some(Err(error)) => failure = Some(error),
         None => out.note("stopping")?,
     }
     stop.cancel();
-    let stopped = running.await.map_err(|error| Failure::doing("the controller ended unexpectedly", error))?;
+    let stopped = running
+        .await
+        .map_err(|error| Failure::doing("the controller ended unexpectedly", error))?;
+    // With the last use of the services the links to hosts end, in order, before the sshd does.
+    drop(services);
     ready.local.stop().await;
     match failure {
         Some(failure) => Err(failure),
@@ -98,12 +104,21 @@ async fn prepare(args: &cli::Up, out: &mut Output) -> Result<Ready, Failure> {
 
     let local = host::enrol_machine(&paths, &settings).await?;
     settings.ssh_key.clone_from(&local.client_key);
-    out.note(format!("host        {}@127.0.0.1:{}, key {}", local.account.name, local.sshd.port(), local.host_key))?;
+    out.note(format!(
+        "host        {}@127.0.0.1:{}, key {}",
+        local.account.name,
+        local.sshd.port(),
+        local.host_key
+    ))?;
 
     let access = files::access(&settings, &Environment::of_process()).await?;
     let controller = Controller::start(settings, &file.display().to_string()).await?;
     out.note(format!("controller  {}", controller.url()))?;
-    Ok(Ready { controller, local, access })
+    Ok(Ready {
+        controller,
+        local,
+        access,
+    })
 }
 
 async fn first_steps(
@@ -115,7 +130,7 @@ async fn first_steps(
 ) -> Result<(), Failure> {
     let accel = host::enrol(services, local).await?;
     if accel == lazaret_api::host::Accel::Tcg {
-        let warning = "WARNING: guests run under software emulation (tcg), because no accelerator was proven here.\n\
+        let warning = "WARNING: guests run under software emulation (tcg) on this machine, which is slow.\n\
                        QEMU does not regard tcg as a security boundary: run only what you would trust without a sandbox.";
         let warning = out.paint(Paint::Warn, warning);
         out.note(warning)?;
@@ -131,8 +146,13 @@ fn tell(url: &str, access: &Access, out: &mut Output) -> Result<(), Failure> {
     let token = access.mcp_token.display();
     let line = out.paint(Paint::Bold, "Lazaret is up.");
     out.line(line)?;
-    out.line(format!("  API         {url}/api/v1   (OpenAPI: {url}/api/v1/openapi.json)"))?;
-    out.line(format!("  client      {}   (lazaret ls, lazaret delegate --wait -- uname -a)", access.client_file.display()))?;
+    out.line(format!(
+        "  API         {url}/api/v1   (OpenAPI: {url}/api/v1/openapi.json)"
+    ))?;
+    out.line(format!(
+        "  client      {}   (lazaret ls, lazaret delegate --wait -- uname -a)",
+        access.client_file.display()
+    ))?;
     out.line(format!(
         "  MCP         claude mcp add --transport http lazaret {url}/mcp --header \"Authorization: Bearer $(cat {token})\""
     ))?;
@@ -158,7 +178,8 @@ fn require_programs() -> Result<(), Failure> {
 /// The directory may be passed through, because the host's account works below it; what is private
 /// in it has modes of its own.
 fn make_data_dir(root: &Path) -> Result<(), Failure> {
-    let doing = |error: std::io::Error| Failure::doing(format!("cannot make {}", root.display()), error);
+    let doing =
+        |error: std::io::Error| Failure::doing(format!("cannot make {}", root.display()), error);
     if !root.exists() {
         std::fs::create_dir_all(root).map_err(doing)?;
         std::fs::set_permissions(root, std::fs::Permissions::from_mode(0o711)).map_err(doing)?;

@@ -36,9 +36,12 @@ pub async fn run(command: Command, client: &Client, out: &mut Output) -> Result<
         Command::Host(Host::Ls { .. }) => hosts::ls(client, out).await,
         Command::Host(Host::Drain(args)) => hosts::drain(&args.name, client, out).await,
         Command::Host(Host::Retire(args)) => hosts::retire(&args.name, client, out).await,
-        Command::Key(Key::Create { scope, name, expires, .. }) => {
-            keys::create(keys::request(scope, name, expires), client, out).await
-        }
+        Command::Key(Key::Create {
+            scope,
+            name,
+            expires,
+            ..
+        }) => keys::create(keys::request(scope, name, expires), client, out).await,
         Command::Key(Key::Ls { .. }) => keys::ls(client, out).await,
         Command::Key(Key::Revoke { id, .. }) => keys::revoke(&id, client, out).await,
         Command::Mcp => mcp::bridge(client, tokio::io::stdin(), tokio::io::stdout()).await,
@@ -48,6 +51,8 @@ pub async fn run(command: Command, client: &Client, out: &mut Output) -> Result<
         | Command::Doctor(_)
         | Command::Image(_)
         | Command::Egress(_)
-        | Command::Completions { .. } => Err(Failure::Failed("this command does not ask a controller".into())),
+        | Command::Completions { .. } => Err(Failure::Failed(
+            "this command does not ask a controller".into(),
+        )),
     }
 }

@@ -1,4 +1,5 @@
 //! What scripts and people hold on to: the help of every command, and the completion scripts.
+#![allow(clippy::unwrap_used, reason = "a failing test is the report")]
 
 use clap_complete::Shell;
 
@@ -28,8 +29,12 @@ fn the_help_of_every_command_is_as_it_was_reviewed() {
 
 #[test]
 fn verbs_that_are_not_served_are_not_offered() {
-    for verb in ["ask", "answer", "approve", "fork", "sleep", "keep", "audit", "backup", "redact"] {
-        let error = lazaret::cli::command().try_get_matches_from(["lazaret", verb]).unwrap_err();
+    for verb in [
+        "ask", "answer", "approve", "fork", "sleep", "keep", "audit", "backup", "redact",
+    ] {
+        let error = lazaret::cli::command()
+            .try_get_matches_from(["lazaret", verb])
+            .unwrap_err();
         assert_eq!(error.exit_code(), 2, "{verb}");
     }
 }
@@ -37,7 +42,11 @@ fn verbs_that_are_not_served_are_not_offered() {
 #[test]
 fn what_hosts_run_is_understood_and_not_shown() {
     let mut command = lazaret::cli::command();
-    let help = command.find_subcommand_mut("host").unwrap().render_long_help().to_string();
+    let help = command
+        .find_subcommand_mut("host")
+        .unwrap()
+        .render_long_help()
+        .to_string();
     for side in ["gate", "session", "uplink", "shim", "probe"] {
         assert!(!help.contains(side), "{help}");
     }

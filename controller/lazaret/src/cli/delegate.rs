@@ -64,7 +64,9 @@ impl Delegate {
     pub fn request(&self) -> Result<CreateRun, Failure> {
         let command = match self.command.as_slice() {
             [] => None,
-            words => Some(Argv::new(words.to_vec()).map_err(|denial| Failure::Usage(denial.to_string()))?),
+            words => Some(
+                Argv::new(words.to_vec()).map_err(|denial| Failure::Usage(denial.to_string()))?,
+            ),
         };
         let task = match &self.task_file {
             Some(file) => Some(read_task(file)?),
@@ -89,8 +91,9 @@ fn read_task(file: &Path) -> Result<String, Failure> {
     let source: Box<dyn Read> = if file == Path::new("-") {
         Box::new(std::io::stdin())
     } else {
-        let file = std::fs::File::open(file)
-            .map_err(|error| Failure::Usage(format!("cannot read the task from {name}: {error}")))?;
+        let file = std::fs::File::open(file).map_err(|error| {
+            Failure::Usage(format!("cannot read the task from {name}: {error}"))
+        })?;
         Box::new(file)
     };
     let mut text = String::new();
@@ -99,7 +102,9 @@ fn read_task(file: &Path) -> Result<String, Failure> {
         .read_to_string(&mut text)
         .map_err(|error| Failure::Usage(format!("cannot read the task from {name}: {error}")))?;
     if u64::try_from(read).unwrap_or(u64::MAX) > MAX_TASK {
-        return Err(Failure::Usage(format!("the task in {name} is longer than 512 KiB")));
+        return Err(Failure::Usage(format!(
+            "the task in {name} is longer than 512 KiB"
+        )));
     }
     Ok(text)
 }
@@ -119,7 +124,11 @@ fn egress(text: &str) -> Result<EgressChoice, String> {
         "open" => Ok(EgressChoice::Mode(EgressMode::Open)),
         rules => rules
             .split(',')
-            .map(|rule| rule.trim().parse().map_err(|denial: lazaret_domain::Denial| format!("'{rule}': {denial}")))
+            .map(|rule| {
+                rule.trim()
+                    .parse()
+                    .map_err(|denial: lazaret_domain::Denial| format!("'{rule}': {denial}"))
+            })
             .collect::<Result<Vec<_>, _>>()
             .map(EgressChoice::Rules),
     }
@@ -141,16 +150,25 @@ mod tests {
 
     #[test]
     fn words_after_two_dashes_are_the_command_as_they_are() {
-        let request = parse(&["--repo", "acme/demo", "--", "sh", "-c", "echo 'a b' --wait"]).request().unwrap();
-        assert_eq!(request.command.unwrap().words(), ["sh", "-c", "echo 'a b' --wait"]);
+        let request = parse(&["--repo", "acme/demo", "--", "sh", "-c", "echo 'a b' --wait"])
+            .request()
+            .unwrap();
+        assert_eq!(
+            request.command.unwrap().words(),
+            ["sh", "-c", "echo 'a b' --wait"]
+        );
         assert_eq!(request.repo.unwrap().as_str(), "acme/demo");
     }
 
     #[test]
     fn egress_is_a_mode_or_a_list() {
-        let request = parse(&["--egress", "sealed", "--", "true"]).request().unwrap();
+        let request = parse(&["--egress", "sealed", "--", "true"])
+            .request()
+            .unwrap();
         assert_eq!(request.egress, EgressChoice::Mode(EgressMode::Sealed));
-        let request = parse(&["--egress", "example.com,*.example.org:8443", "--", "true"]).request().unwrap();
+        let request = parse(&["--egress", "example.com,*.example.org:8443", "--", "true"])
+            .request()
+            .unwrap();
         match request.egress {
             EgressChoice::Rules(rules) => assert_eq!(rules.len(), 2),
             other => panic!("{other:?}"),
@@ -162,10 +180,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("task.md");
         std::fs::write(&file, "Make the tests pass.").unwrap();
-        let request = parse(&["--task-file", file.to_str().unwrap()]).request().unwrap();
+        let request = parse(&["--task-file", file.to_str().unwrap()])
+            .request()
+            .unwrap();
         assert_eq!(request.task.as_deref(), Some("Make the tests pass."));
         std::fs::write(&file, vec![b'x'; 600 * 1024]).unwrap();
-        let failure = parse(&["--task-file", file.to_str().unwrap()]).request().unwrap_err();
+        let failure = parse(&["--task-file", file.to_str().unwrap()])
+            .request()
+            .unwrap_err();
         assert!(failure.to_string().contains("512 KiB"), "{failure}");
     }
 
@@ -183,7 +205,8 @@ mod tests {
             &["--task", "a", "--task-file", "b"],
             &[],
         ] {
-            let error = Cli::try_parse_from(["lazaret", "delegate"].iter().chain(words)).unwrap_err();
+            let error =
+                Cli::try_parse_from(["lazaret", "delegate"].iter().chain(words)).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{words:?}: {error}");
         }
     }

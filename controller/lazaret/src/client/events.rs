@@ -32,7 +32,13 @@ impl Client {
     /// Follows a run from the event after `after` on.
     #[must_use]
     pub fn follow(&self, run: &RunId, after: u64) -> Follower<'_> {
-        Follower { client: self, run: run.clone(), last: after, over: false, connection: None }
+        Follower {
+            client: self,
+            run: run.clone(),
+            last: after,
+            over: false,
+            connection: None,
+        }
     }
 }
 
@@ -55,7 +61,9 @@ impl Follower<'_> {
             }
             tries += 1;
             if tries > TRIES {
-                return Err(Failure::Failed("the controller ends the event stream again and again".into()));
+                return Err(Failure::Failed(
+                    "the controller ends the event stream again and again".into(),
+                ));
             }
             tokio::time::sleep(pause(tries)).await;
         }
@@ -73,19 +81,27 @@ impl Follower<'_> {
         let client = self.client;
         if self.connection.is_none() {
             let response = self.connect().await?;
-            self.connection = Some(Connection { body: response.bytes_stream().boxed(), parser: Parser::default() });
+            self.connection = Some(Connection {
+                body: response.bytes_stream().boxed(),
+                parser: Parser::default(),
+            });
         }
-        let Some(connection) = self.connection.as_mut() else { return Ok(None) };
+        let Some(connection) = self.connection.as_mut() else {
+            return Ok(None);
+        };
         loop {
             while let Some(data) = connection.parser.next()? {
-                let event: Event = serde_json::from_str(&data)
-                    .map_err(|error| Failure::doing("the event stream holds something that is no event", error))?;
+                let event: Event = serde_json::from_str(&data).map_err(|error| {
+                    Failure::doing("the event stream holds something that is no event", error)
+                })?;
                 if event.seq > self.last {
                     return Ok(Some(event));
                 }
             }
             match connection.body.next().await {
-                Some(chunk) => connection.parser.feed(&chunk.map_err(|error| client.unreachable(&error))?),
+                Some(chunk) => connection
+                    .parser
+                    .feed(&chunk.map_err(|error| client.unreachable(&error))?),
                 None => return Ok(None),
             }
         }
@@ -93,7 +109,10 @@ impl Follower<'_> {
 
     async fn connect(&self) -> Result<Response, Failure> {
         let url = self.client.api(&["runs", self.run.as_str(), "events"]);
-        let mut request = self.client.request(Method::GET, url).header("accept", "text/event-stream");
+        let mut request = self
+            .client
+            .request(Method::GET, url)
+            .header("accept", "text/event-stream");
         if self.last > 0 {
             request = request.header("last-event-id", self.last.to_string());
         }
@@ -137,11 +156,15 @@ impl Parser {
                 self.data.push_str(data.strip_prefix(' ').unwrap_or(data));
             }
             if self.data.len() > MAX_EVENT {
-                return Err(Failure::Failed("the event stream holds an event of more than 4 MiB".into()));
+                return Err(Failure::Failed(
+                    "the event stream holds an event of more than 4 MiB".into(),
+                ));
             }
         }
         if self.buffer.len() > MAX_EVENT {
-            return Err(Failure::Failed("the event stream holds a line of more than 4 MiB".into()));
+            return Err(Failure::Failed(
+                "the event stream holds a line of more than 4 MiB".into(),
+            ));
         }
         Ok(None)
     }

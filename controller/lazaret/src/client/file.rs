@@ -51,7 +51,10 @@ impl Environment {
     /// Where the client's files are.
     #[must_use]
     pub fn config_dir(&self) -> Option<PathBuf> {
-        let base = self.config_home.clone().or_else(|| self.home.as_ref().map(|home| home.join(".config")))?;
+        let base = self
+            .config_home
+            .clone()
+            .or_else(|| self.home.as_ref().map(|home| home.join(".config")))?;
         base.is_absolute().then(|| base.join("lazaret"))
     }
 
@@ -67,7 +70,10 @@ impl Environment {
     /// Where neither the environment nor the client file names one, or the file is not private.
     pub fn endpoint(&self) -> Result<Endpoint, Failure> {
         if let (Some(url), Some(token)) = (&self.url, &self.token) {
-            return Ok(Endpoint { url: url.clone(), token: token.clone() });
+            return Ok(Endpoint {
+                url: url.clone(),
+                token: token.clone(),
+            });
         }
         let none = || {
             Failure::Usage(
@@ -77,15 +83,21 @@ impl Environment {
         let file = self.client_file().ok_or_else(none)?;
         if !file.exists() {
             return Err(match (&self.url, &self.token) {
-                (Some(_), None) => Failure::Usage("LAZARET_URL is set, but LAZARET_TOKEN is not.".into()),
-                (None, Some(_)) => Failure::Usage("LAZARET_TOKEN is set, but LAZARET_URL is not.".into()),
+                (Some(_), None) => {
+                    Failure::Usage("LAZARET_URL is set, but LAZARET_TOKEN is not.".into())
+                }
+                (None, Some(_)) => {
+                    Failure::Usage("LAZARET_TOKEN is set, but LAZARET_URL is not.".into())
+                }
                 _ => none(),
             });
         }
         let mut endpoint = Endpoint::read(&file)?;
         // The file's token is for the file's controller: it goes to no other address.
         match (&self.url, &self.token) {
-            (Some(url), None) if url.trim_end_matches('/') != endpoint.url.trim_end_matches('/') => {
+            (Some(url), None)
+                if url.trim_end_matches('/') != endpoint.url.trim_end_matches('/') =>
+            {
                 return Err(Failure::Usage(format!(
                     "LAZARET_URL is {url}, but the token in {} is for {}. Set LAZARET_TOKEN too.",
                     file.display(),
@@ -109,7 +121,9 @@ pub fn read_private(path: &Path) -> Result<String, Failure> {
     let file = rustix::fs::open(path, flags, Mode::empty())
         .map_err(|error| Failure::Usage(format!("cannot read {name}: {error}")))?;
     let file = File::from(file);
-    let meta = file.metadata().map_err(|error| Failure::Usage(format!("cannot read {name}: {error}")))?;
+    let meta = file
+        .metadata()
+        .map_err(|error| Failure::Usage(format!("cannot read {name}: {error}")))?;
     if !meta.is_file() {
         return Err(Failure::Usage(format!("{name} is not a regular file")));
     }
@@ -121,7 +135,9 @@ pub fn read_private(path: &Path) -> Result<String, Failure> {
     }
     let own = rustix::process::geteuid();
     if meta.uid() != own.as_raw() && !own.is_root() {
-        return Err(Failure::Usage(format!("{name} holds a secret and belongs to another user")));
+        return Err(Failure::Usage(format!(
+            "{name} holds a secret and belongs to another user"
+        )));
     }
     let mut text = String::new();
     file.take(MAX_FILE)
@@ -135,8 +151,11 @@ pub fn read_private(path: &Path) -> Result<String, Failure> {
 /// # Errors
 /// Where it cannot be written.
 pub fn write_private(path: &Path, text: &str) -> Result<(), Failure> {
-    let doing = |error: std::io::Error| Failure::doing(format!("cannot write {}", path.display()), error);
-    let dir = path.parent().ok_or_else(|| doing(ErrorKind::InvalidInput.into()))?;
+    let doing =
+        |error: std::io::Error| Failure::doing(format!("cannot write {}", path.display()), error);
+    let dir = path
+        .parent()
+        .ok_or_else(|| doing(ErrorKind::InvalidInput.into()))?;
     std::fs::create_dir_all(dir).map_err(doing)?;
     let mut file = tempfile::NamedTempFile::new_in(dir).map_err(doing)?;
     file.write_all(text.as_bytes()).map_err(doing)?;
@@ -164,7 +183,8 @@ impl Endpoint {
     /// # Errors
     /// Where it cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), Failure> {
-        let text = toml::to_string(self).map_err(|error| Failure::doing("cannot write the client file", error))?;
+        let text = toml::to_string(self)
+            .map_err(|error| Failure::doing("cannot write the client file", error))?;
         write_private(path, &text)
     }
 }
@@ -174,11 +194,17 @@ mod tests {
     use super::*;
 
     fn environment(dir: &Path) -> Environment {
-        Environment { config_home: Some(dir.to_owned()), ..Environment::default() }
+        Environment {
+            config_home: Some(dir.to_owned()),
+            ..Environment::default()
+        }
     }
 
     fn endpoint() -> Endpoint {
-        Endpoint { url: "http://127.0.0.1:7717".into(), token: "lzr_secret".into() }
+        Endpoint {
+            url: "http://127.0.0.1:7717".into(),
+            token: "lzr_secret".into(),
+        }
     }
 
     #[test]
@@ -187,7 +213,10 @@ mod tests {
         let env = environment(dir.path());
         let file = env.client_file().unwrap();
         endpoint().write(&file).unwrap();
-        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            std::fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
         assert_eq!(env.endpoint().ok().unwrap().token, "lzr_secret");
     }
 
@@ -209,9 +238,21 @@ mod tests {
     fn the_environment_wins_and_half_of_it_is_explained() {
         let dir = tempfile::tempdir().unwrap();
         let mut env = environment(dir.path());
-        assert!(env.endpoint().err().unwrap().to_string().contains("lazaret up"));
+        assert!(
+            env.endpoint()
+                .err()
+                .unwrap()
+                .to_string()
+                .contains("lazaret up")
+        );
         env.url = Some("http://example.com".into());
-        assert!(env.endpoint().err().unwrap().to_string().contains("LAZARET_TOKEN"));
+        assert!(
+            env.endpoint()
+                .err()
+                .unwrap()
+                .to_string()
+                .contains("LAZARET_TOKEN")
+        );
         env.token = Some("t".into());
         assert_eq!(env.endpoint().ok().unwrap().url, "http://example.com");
     }
@@ -223,7 +264,10 @@ mod tests {
         endpoint().write(&env.client_file().unwrap()).unwrap();
         env.url = Some("http://evil.example".into());
         let failure = env.endpoint().err().unwrap().to_string();
-        assert!(failure.contains("LAZARET_TOKEN") && !failure.contains("lzr_secret"), "{failure}");
+        assert!(
+            failure.contains("LAZARET_TOKEN") && !failure.contains("lzr_secret"),
+            "{failure}"
+        );
         env.url = Some("http://127.0.0.1:7717/".into());
         assert!(env.endpoint().is_ok());
     }
@@ -235,6 +279,9 @@ mod tests {
         let file = env.client_file().unwrap();
         write_private(&file, "url = \"x\"\ntoken = lzr_secret\n").unwrap();
         let failure = env.endpoint().err().unwrap().to_string();
-        assert!(failure.contains("client.toml") && !failure.contains("lzr_secret"), "{failure}");
+        assert!(
+            failure.contains("client.toml") && !failure.contains("lzr_secret"),
+            "{failure}"
+        );
     }
 }

@@ -18,7 +18,11 @@ pub(super) async fn accelerator(around: &Surroundings) -> Check {
     }
     let images = around.paths.images();
     if !images.is_dir() {
-        return Check::fail(NAME, "not checked: there is no image to boot", "run: lazaret image build");
+        return Check::fail(
+            NAME,
+            "not checked: there is no image to boot",
+            "run: lazaret image build",
+        );
     }
     match around.settings().services.accel {
         AccelChoice::Kvm => match probe(&images, "kvm").await {
@@ -44,7 +48,11 @@ async fn tcg(images: &Path, why: &str) -> Check {
             format!("a probe guest booted with tcg ({why})"),
             "software emulation is slow, and QEMU does not regard it as a security boundary: trust what runs in it",
         ),
-        Err(error) => Check::fail(NAME, format!("tcg: {error}"), "see the lines above for what is missing"),
+        Err(error) => Check::fail(
+            NAME,
+            format!("tcg: {error}"),
+            "see the lines above for what is missing",
+        ),
     }
 }
 
@@ -54,7 +62,8 @@ async fn probe(images: &Path, accel: &str) -> Result<(), String> {
     let mut table = toml::Table::new();
     table.insert("images_dir".into(), images.display().to_string().into());
     table.insert("accel".into(), accel.into());
-    std::fs::write(state.path().join("host.toml"), table.to_string()).map_err(|error| error.to_string())?;
+    std::fs::write(state.path().join("host.toml"), table.to_string())
+        .map_err(|error| error.to_string())?;
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let child = Command::new(program)
         .args(["host", "probe", "--accel", accel, "--fresh", "--state"])
@@ -73,6 +82,9 @@ async fn probe(images: &Path, accel: &str) -> Result<(), String> {
     }
     let out = String::from_utf8_lossy(&said.stdout);
     let err = String::from_utf8_lossy(&said.stderr);
-    let last = out.lines().chain(err.lines()).find(|line| !line.trim().is_empty());
+    let last = out
+        .lines()
+        .chain(err.lines())
+        .find(|line| !line.trim().is_empty());
     Err(last.unwrap_or("it said nothing").trim().to_owned())
 }

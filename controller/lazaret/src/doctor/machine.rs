@@ -15,10 +15,17 @@ const LITTLE_DISK: u64 = 10 << 30;
 
 pub(super) fn disk(around: &Surroundings) -> Check {
     let root = around.paths.root();
-    let there = root.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/"));
+    let there = root
+        .ancestors()
+        .find(|dir| dir.exists())
+        .unwrap_or(Path::new("/"));
     let shown = there.display();
     match rustix::fs::statvfs(there) {
-        Err(error) => Check::fail("disk", format!("cannot tell for {shown}: {error}"), "check that the disk is mounted"),
+        Err(error) => Check::fail(
+            "disk",
+            format!("cannot tell for {shown}: {error}"),
+            "check that the disk is mounted",
+        ),
         Ok(stat) => {
             let free = stat.f_bavail.saturating_mul(stat.f_frsize);
             judge_disk(free, &shown.to_string())
@@ -28,19 +35,32 @@ pub(super) fn disk(around: &Surroundings) -> Check {
 
 /// What so much free disk means.
 pub(super) fn judge_disk(free: u64, shown: &str) -> Check {
-    let gib = format!("{}.{} GiB free at {shown}", free >> 30, (free % (1 << 30)) * 10 >> 30);
+    let gib = format!(
+        "{}.{} GiB free at {shown}",
+        free >> 30,
+        ((free % (1 << 30)) * 10) >> 30
+    );
     if free < LEAST_DISK {
         Check::fail("disk", gib, "make room: sandboxes are refused below 2 GiB")
     } else if free < LITTLE_DISK {
-        Check::warn("disk", gib, "make room: an image takes about 1 GiB, a sandbox up to its disk limit")
+        Check::warn(
+            "disk",
+            gib,
+            "make room: an image takes about 1 GiB, a sandbox up to its disk limit",
+        )
     } else {
         Check::ok("disk", gib)
     }
 }
 
 pub(super) fn clock() -> Check {
-    let built = std::env::current_exe().and_then(std::fs::metadata).and_then(|meta| meta.modified());
-    let built = built.ok().and_then(|at| Timestamp::try_from(at).ok()).unwrap_or(Timestamp::UNIX_EPOCH);
+    let built = std::env::current_exe()
+        .and_then(std::fs::metadata)
+        .and_then(|meta| meta.modified());
+    let built = built
+        .ok()
+        .and_then(|at| Timestamp::try_from(at).ok())
+        .unwrap_or(Timestamp::UNIX_EPOCH);
     judge_clock(Timestamp::now(), built)
 }
 
@@ -69,12 +89,19 @@ pub(super) async fn port(around: &Surroundings) -> Check {
                 Check::fail("port", format!("another program listens on {listen}"), fix)
             }
         }
-        Err(error) => Check::fail("port", format!("cannot listen on {listen}: {error}"), "set server.listen"),
+        Err(error) => Check::fail(
+            "port",
+            format!("cannot listen on {listen}: {error}"),
+            "set server.listen",
+        ),
     }
 }
 
 async fn is_ours(url: &str) -> bool {
-    let http = client::http().timeout(Duration::from_secs(3)).no_proxy().build();
+    let http = client::http()
+        .timeout(Duration::from_secs(3))
+        .no_proxy()
+        .build();
     let Ok(http) = http else { return false };
     match http.get(url).send().await {
         Ok(response) => response.status().is_success(),
@@ -88,7 +115,11 @@ pub(super) async fn hosts(around: &Surroundings) -> Check {
     let hosts = match tokio::time::timeout(Duration::from_secs(10), asked).await {
         Ok(Ok(list)) => list.hosts,
         Ok(Err(Failure::Unreachable { url, .. })) => {
-            return Check::warn("hosts", format!("no controller answers at {url}"), "start it: lazaret up");
+            return Check::warn(
+                "hosts",
+                format!("no controller answers at {url}"),
+                "start it: lazaret up",
+            );
         }
         Ok(Err(Failure::Usage(why))) if why.contains("chmod") => {
             return Check::fail("hosts", why, "chmod 600 the client file");
@@ -97,10 +128,18 @@ pub(super) async fn hosts(around: &Surroundings) -> Check {
             return Check::warn("hosts", "no controller is set up yet", "run: lazaret up");
         }
         Ok(Err(failure)) => {
-            return Check::fail("hosts", failure.to_string(), "use a token with scope operate: lazaret key create");
+            return Check::fail(
+                "hosts",
+                failure.to_string(),
+                "use a token with scope operate: lazaret key create",
+            );
         }
         Err(_) => {
-            return Check::fail("hosts", "the controller does not answer within 10 s", "see its log");
+            return Check::fail(
+                "hosts",
+                "the controller does not answer within 10 s",
+                "see its log",
+            );
         }
     };
     let down: Vec<String> = hosts
@@ -112,8 +151,19 @@ pub(super) async fn hosts(around: &Surroundings) -> Check {
         })
         .collect();
     match (hosts.is_empty(), down.is_empty()) {
-        (true, _) => Check::fail("hosts", "none is enrolled", "lazaret host enroll USER@HOST --host-key SHA256:…"),
-        (false, true) => Check::ok("hosts", format!("{} reachable, host keys as pinned", hosts.len())),
-        (false, false) => Check::fail("hosts", down.join("; "), "check its sshd, its address and its host key"),
+        (true, _) => Check::fail(
+            "hosts",
+            "none is enrolled",
+            "lazaret host enroll USER@HOST --host-key SHA256:…",
+        ),
+        (false, true) => Check::ok(
+            "hosts",
+            format!("{} reachable, host keys as pinned", hosts.len()),
+        ),
+        (false, false) => Check::fail(
+            "hosts",
+            down.join("; "),
+            "check its sshd, its address and its host key",
+        ),
     }
 }

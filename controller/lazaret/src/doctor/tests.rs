@@ -14,9 +14,16 @@ impl Machine {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let machine = Self { dir };
-        for name in
-            ["qemu-system-x86_64", "qemu-img", "sshd", "ssh-keygen", "setpriv", "mke2fs", "mmdebstrap", "mkfs.erofs"]
-        {
+        for name in [
+            "qemu-system-x86_64",
+            "qemu-img",
+            "sshd",
+            "ssh-keygen",
+            "setpriv",
+            "mke2fs",
+            "mmdebstrap",
+            "mkfs.erofs",
+        ] {
             machine.program(name, "#!/bin/sh\necho \"program 1.0\"\n");
         }
         machine
@@ -40,14 +47,21 @@ impl Machine {
             programs: vec![self.path("bin")],
             paths: Paths::find(Some(&self.path("data"))).unwrap(),
             settings: Some(Ok(settings)),
-            client: Environment { config_home: Some(self.path("config")), ..Environment::default() },
+            client: Environment {
+                config_home: Some(self.path("config")),
+                ..Environment::default()
+            },
             boot: false,
         }
     }
 }
 
 fn named<'a>(report: &'a Report, name: &str) -> &'a Check {
-    report.checks.iter().find(|check| check.name == name).unwrap_or_else(|| panic!("{name}: {report:?}"))
+    report
+        .checks
+        .iter()
+        .find(|check| check.name == name)
+        .unwrap_or_else(|| panic!("{name}: {report:?}"))
 }
 
 /// A port that nobody listens on now, and nobody else is given meanwhile.
@@ -76,7 +90,10 @@ async fn each_missing_program_is_named_with_its_package() {
 #[tokio::test]
 async fn a_program_that_does_not_run_is_no_program() {
     let machine = Machine::new();
-    machine.program("qemu-system-x86_64", "#!/bin/sh\necho 'no such library' >&2\nexit 127\n");
+    machine.program(
+        "qemu-system-x86_64",
+        "#!/bin/sh\necho 'no such library' >&2\nexit 127\n",
+    );
     let report = examine(&machine.around(FREE)).await;
     let check = named(&report, "qemu-system-x86_64");
     assert_eq!(check.status, Status::Fail);
@@ -88,7 +105,13 @@ async fn a_missing_or_altered_image_is_named() {
     let machine = Machine::new();
     let report = examine(&machine.around(FREE)).await;
     assert_eq!(named(&report, "image").status, Status::Fail);
-    assert!(named(&report, "image").fix.as_ref().unwrap().contains("image build"));
+    assert!(
+        named(&report, "image")
+            .fix
+            .as_ref()
+            .unwrap()
+            .contains("image build")
+    );
 }
 
 #[tokio::test]
@@ -109,7 +132,9 @@ async fn a_port_that_another_program_has_is_named() {
 async fn settings_and_key_files_are_named_when_they_are_wrong() {
     let machine = Machine::new();
     let mut around = machine.around(FREE);
-    around.settings = Some(Err("lazaret.toml: host.accel: it is kvm, tcg or auto".into()));
+    around.settings = Some(Err(
+        "lazaret.toml: host.accel: it is kvm, tcg or auto".into()
+    ));
     let key = Settings::defaults(&machine.path("data")).ssh_key;
     std::fs::create_dir_all(key.parent().unwrap()).unwrap();
     std::fs::write(&key, "no key").unwrap();
@@ -124,10 +149,19 @@ async fn settings_and_key_files_are_named_when_they_are_wrong() {
 fn too_little_disk_and_a_wrong_clock_are_named() {
     assert_eq!(machine::judge_disk(1 << 30, "/x").status, Status::Fail);
     assert_eq!(machine::judge_disk(5 << 30, "/x").status, Status::Warn);
-    assert_eq!(machine::judge_disk(50 << 30, "/x").detail, "50.0 GiB free at /x");
+    assert_eq!(
+        machine::judge_disk(50 << 30, "/x").detail,
+        "50.0 GiB free at /x"
+    );
     let built: Timestamp = "2026-01-02T00:00:00Z".parse().unwrap();
-    assert_eq!(machine::judge_clock("2026-01-01T00:00:00Z".parse().unwrap(), built).status, Status::Fail);
-    assert_eq!(machine::judge_clock("2026-01-03T00:00:00Z".parse().unwrap(), built).status, Status::Ok);
+    assert_eq!(
+        machine::judge_clock("2026-01-01T00:00:00Z".parse().unwrap(), built).status,
+        Status::Fail
+    );
+    assert_eq!(
+        machine::judge_clock("2026-01-03T00:00:00Z".parse().unwrap(), built).status,
+        Status::Ok
+    );
 }
 
 #[tokio::test]
@@ -136,13 +170,18 @@ async fn the_document_has_its_reviewed_shape() {
     let mut report = examine(&machine.around(FREE)).await;
     // What depends on the machine that runs the test is replaced; names, order and fixes are not.
     for check in &mut report.checks {
-        check.detail = check.detail.replace(&machine.dir.path().display().to_string(), "DIR");
+        check.detail = check
+            .detail
+            .replace(&machine.dir.path().display().to_string(), "DIR");
         if matches!(check.name.as_str(), "disk" | "clock") {
             check.detail = "…".into();
             check.status = Status::Ok;
             check.fix = None;
         }
-        check.fix = check.fix.take().map(|fix| fix.replace(&machine.dir.path().display().to_string(), "DIR"));
+        check.fix = check
+            .fix
+            .take()
+            .map(|fix| fix.replace(&machine.dir.path().display().to_string(), "DIR"));
     }
     insta::assert_json_snapshot!(report);
     assert!(Path::new(&machine.path("bin")).is_dir());

@@ -12,20 +12,54 @@ struct Tool {
 }
 
 const TOOLS: &[Tool] = &[
-    Tool { program: "qemu-system-x86_64", package: "qemu-system-x86", version: Some("--version") },
-    Tool { program: "qemu-img", package: "qemu-utils", version: None },
-    Tool { program: "sshd", package: "openssh-server", version: None },
-    Tool { program: "ssh-keygen", package: "openssh-client", version: None },
-    Tool { program: "setpriv", package: "util-linux", version: None },
-    Tool { program: "mke2fs", package: "e2fsprogs", version: None },
-    Tool { program: "mmdebstrap", package: "mmdebstrap", version: None },
-    Tool { program: "mkfs.erofs", package: "erofs-utils", version: None },
+    Tool {
+        program: "qemu-system-x86_64",
+        package: "qemu-system-x86",
+        version: Some("--version"),
+    },
+    Tool {
+        program: "qemu-img",
+        package: "qemu-utils",
+        version: None,
+    },
+    Tool {
+        program: "sshd",
+        package: "openssh-server",
+        version: None,
+    },
+    Tool {
+        program: "ssh-keygen",
+        package: "openssh-client",
+        version: None,
+    },
+    Tool {
+        program: "setpriv",
+        package: "util-linux",
+        version: None,
+    },
+    Tool {
+        program: "mke2fs",
+        package: "e2fsprogs",
+        version: None,
+    },
+    Tool {
+        program: "mmdebstrap",
+        package: "mmdebstrap",
+        version: None,
+    },
+    Tool {
+        program: "mkfs.erofs",
+        package: "erofs-utils",
+        version: None,
+    },
 ];
 
 /// Where programs are looked for: `PATH`, and where Debian keeps those of administrators.
 pub(super) fn search_path() -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut all: Vec<PathBuf> = std::env::split_paths(&path).filter(|dir| dir.is_absolute()).collect();
+    let mut all: Vec<PathBuf> = std::env::split_paths(&path)
+        .filter(|dir| dir.is_absolute())
+        .collect();
     for dir in ["/usr/sbin", "/sbin"] {
         if !all.iter().any(|known| known == Path::new(dir)) {
             all.push(dir.into());
@@ -49,9 +83,15 @@ pub(super) fn tools(programs: &[PathBuf]) -> Vec<Check> {
 
 fn check(programs: &[PathBuf], tool: &Tool) -> Check {
     let Some(path) = find(programs, tool.program) else {
-        return Check::fail(tool.program, "not found", format!("apt-get install {}", tool.package));
+        return Check::fail(
+            tool.program,
+            "not found",
+            format!("apt-get install {}", tool.package),
+        );
     };
-    let Some(argument) = tool.version else { return Check::ok(tool.program, path.display().to_string()) };
+    let Some(argument) = tool.version else {
+        return Check::ok(tool.program, path.display().to_string());
+    };
     let said = Command::new(&path).arg(argument).env_clear().output();
     match said {
         Ok(said) if said.status.success() => {
@@ -60,7 +100,11 @@ fn check(programs: &[PathBuf], tool: &Tool) -> Check {
         }
         Ok(said) => Check::fail(
             tool.program,
-            format!("{} does not run: {}", path.display(), String::from_utf8_lossy(&said.stderr).trim()),
+            format!(
+                "{} does not run: {}",
+                path.display(),
+                String::from_utf8_lossy(&said.stderr).trim()
+            ),
             format!("apt-get install --reinstall {}", tool.package),
         ),
         Err(error) => Check::fail(
@@ -72,5 +116,8 @@ fn check(programs: &[PathBuf], tool: &Tool) -> Check {
 }
 
 fn find(programs: &[PathBuf], name: &str) -> Option<PathBuf> {
-    programs.iter().map(|dir| dir.join(name)).find(|path| path.is_file())
+    programs
+        .iter()
+        .map(|dir| dir.join(name))
+        .find(|path| path.is_file())
 }

@@ -20,10 +20,16 @@ pub fn inert(text: &str) -> String {
                 }
             }
             '\u{7f}' => out.push('␡'),
-            c if u32::from(c) < 0x20 => out.push(char::from_u32(0x2400 + u32::from(c)).unwrap_or('�')),
+            c if u32::from(c) < 0x20 => {
+                out.push(char::from_u32(0x2400 + u32::from(c)).unwrap_or('�'));
+            }
             '\u{80}'..='\u{9f}' => out.push('�'),
             // Bidirectional controls, invisible operators and tags: what is read is not what is there.
-            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' => out.push('�'),
+            '\u{200e}'
+            | '\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}' => out.push('�'),
             '\u{e0000}'..='\u{e007f}' => out.push('�'),
             c => out.push(c),
         }
@@ -60,6 +66,10 @@ mod tests {
     #[test]
     fn no_control_character_but_newline_and_tab_is_left() {
         let all: String = (0..0x3000_u32).filter_map(char::from_u32).collect();
-        assert!(inert(&all).chars().all(|c| !c.is_control() || c == '\n' || c == '\t'));
+        assert!(
+            inert(&all)
+                .chars()
+                .all(|c| !c.is_control() || c == '\n' || c == '\t')
+        );
     }
 }

@@ -17,7 +17,9 @@ impl Progress {
     pub fn start(what: &str) -> Self {
         if std::io::stderr().is_terminal() {
             let bar = ProgressBar::new_spinner();
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed}) {prefix:.dim}") {
+            if let Ok(style) =
+                ProgressStyle::with_template("{spinner} {msg} ({elapsed}) {prefix:.dim}")
+            {
                 bar.set_style(style);
             }
             bar.set_message(what.to_owned());

@@ -6,7 +6,10 @@ use super::inert::inert_line;
 #[must_use]
 pub fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     let mut lines: Vec<Vec<String>> = vec![heading.iter().map(|cell| (*cell).to_owned()).collect()];
-    lines.extend(rows.iter().map(|row| row.iter().map(|cell| inert_line(cell)).collect()));
+    lines.extend(
+        rows.iter()
+            .map(|row| row.iter().map(|cell| inert_line(cell)).collect()),
+    );
     let mut widths = vec![0; heading.len()];
     for line in &lines {
         for (width, cell) in widths.iter_mut().zip(line) {
@@ -20,10 +23,18 @@ pub fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
 /// `label  value` lines; a pair without a value is left out. Values are made inert.
 #[must_use]
 pub fn pairs(pairs: &[(&str, Option<String>)]) -> String {
-    let width = pairs.iter().map(|(label, _)| label.len()).max().unwrap_or(0);
+    let width = pairs
+        .iter()
+        .map(|(label, _)| label.len())
+        .max()
+        .unwrap_or(0);
     let lines: Vec<String> = pairs
         .iter()
-        .filter_map(|(label, value)| value.as_ref().map(|value| format!("{label:width$}  {}", inert_line(value))))
+        .filter_map(|(label, value)| {
+            value
+                .as_ref()
+                .map(|value| format!("{label:width$}  {}", inert_line(value)))
+        })
         .collect();
     lines.join("\n")
 }
@@ -43,7 +54,10 @@ fn align(cells: &[String], widths: &[usize]) -> String {
     let mut line = String::new();
     for (cell, width) in cells.iter().zip(widths) {
         line.push_str(cell);
-        line.extend(std::iter::repeat_n(' ', width.saturating_sub(cell.chars().count()) + 2));
+        line.extend(std::iter::repeat_n(
+            ' ',
+            width.saturating_sub(cell.chars().count()) + 2,
+        ));
     }
     line.trim_end().to_owned()
 }
@@ -54,13 +68,22 @@ mod tests {
 
     #[test]
     fn columns_line_up_and_hold_no_line_break() {
-        let rows = vec![vec!["a".into(), "1\u{1b}[2J".into()], vec!["long name".into(), "x\ny".into()]];
-        assert_eq!(table(&["NAME", "VALUE"], &rows), "NAME       VALUE\na          1␛[2J\nlong name  x␤y");
+        let rows = vec![
+            vec!["a".into(), "1\u{1b}[2J".into()],
+            vec!["long name".into(), "x\ny".into()],
+        ];
+        assert_eq!(
+            table(&["NAME", "VALUE"], &rows),
+            "NAME       VALUE\na          1␛[2J\nlong name  x␤y"
+        );
     }
 
     #[test]
     fn pairs_without_a_value_are_left_out() {
-        assert_eq!(pairs(&[("run", Some("r1".into())), ("branch", None)]), "run     r1");
+        assert_eq!(
+            pairs(&[("run", Some("r1".into())), ("branch", None)]),
+            "run     r1"
+        );
     }
 
     #[test]

@@ -13,7 +13,8 @@ type Set = fn(&mut Settings, &Value) -> Result<(), String>;
 /// The keys by name.
 pub(super) const KEYS: &[(&str, Set)] = &[
     ("server.listen", |s, v| {
-        s.listen = parsed(v).map_err(|_| "it is ADDRESS:PORT, such as 127.0.0.1:7717".to_owned())?;
+        s.listen =
+            parsed(v).map_err(|_| "it is ADDRESS:PORT, such as 127.0.0.1:7717".to_owned())?;
         Ok(())
     }),
     ("server.public_url", |s, v| {
@@ -21,7 +22,10 @@ pub(super) const KEYS: &[(&str, Set)] = &[
         Ok(())
     }),
     ("server.trusted_proxies", |s, v| {
-        s.trusted_proxies = list::<Network>(v)?.into_iter().map(|network| network.0).collect();
+        s.trusted_proxies = list::<Network>(v)?
+            .into_iter()
+            .map(|network| network.0)
+            .collect();
         Ok(())
     }),
     ("server.stop_grace", |s, v| {
@@ -46,8 +50,10 @@ pub(super) const KEYS: &[(&str, Set)] = &[
     }),
     ("host.boot_tries", |s, v| {
         let tries = number(v)?;
-        s.services.boot_tries =
-            u8::try_from(tries).ok().filter(|n| (1..=10).contains(n)).ok_or("it is from 1 to 10")?;
+        s.services.boot_tries = u8::try_from(tries)
+            .ok()
+            .filter(|n| (1..=10).contains(n))
+            .ok_or("it is from 1 to 10")?;
         Ok(())
     }),
     ("sandbox.memory", |s, v| {
@@ -68,8 +74,10 @@ pub(super) const KEYS: &[(&str, Set)] = &[
     }),
     ("sandbox.max_sandboxes", |s, v| {
         let most = number(v)?;
-        s.services.max_sandboxes =
-            u32::try_from(most).ok().filter(|n| (1..=10_000).contains(n)).ok_or("it is from 1 to 10000")?;
+        s.services.max_sandboxes = u32::try_from(most)
+            .ok()
+            .filter(|n| (1..=10_000).contains(n))
+            .ok_or("it is from 1 to 10000")?;
         Ok(())
     }),
     ("egress.default", |s, v| {
@@ -86,7 +94,12 @@ pub(super) const KEYS: &[(&str, Set)] = &[
     }),
     ("egress.pinned", |s, v| {
         s.services.egress.pinned = structure(v)?;
-        if s.services.egress.pinned.iter().any(|pinned| pinned.addresses.is_empty()) {
+        if s.services
+            .egress
+            .pinned
+            .iter()
+            .any(|pinned| pinned.addresses.is_empty())
+        {
             return Err("each entry has at least one address".into());
         }
         Ok(())
@@ -114,7 +127,9 @@ pub(super) const KEYS: &[(&str, Set)] = &[
     }),
     ("log.filter", |s, v| {
         s.log_filter = text(v)?;
-        tracing_subscriber::EnvFilter::try_new(&s.log_filter).map(drop).map_err(|error| error.to_string())
+        tracing_subscriber::EnvFilter::try_new(&s.log_filter)
+            .map(drop)
+            .map_err(|error| error.to_string())
     }),
 ];
 
@@ -147,7 +162,11 @@ fn url(value: &Value, dir: bool) -> Result<String, String> {
         return Err(refuse.into());
     }
     let trimmed = url.as_str().trim_end_matches('/');
-    Ok(if dir { format!("{trimmed}/") } else { trimmed.to_owned() })
+    Ok(if dir {
+        format!("{trimmed}/")
+    } else {
+        trimmed.to_owned()
+    })
 }
 
 fn store(value: &Value) -> Result<String, String> {
@@ -171,5 +190,9 @@ fn accel(value: &Value) -> Result<AccelChoice, String> {
 }
 
 fn at_least(size: ByteSize, least: ByteSize) -> Result<(), String> {
-    if size < least { Err(format!("it is at least {least}")) } else { Ok(()) }
+    if size < least {
+        Err(format!("it is at least {least}"))
+    } else {
+        Ok(())
+    }
 }

@@ -5,17 +5,35 @@ use lazaret_api::host::AccelChoice;
 use lazaret_api::public::EgressMode;
 
 fn read(text: &str, environment: &[(&str, &str)]) -> Result<Settings, String> {
-    let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let environment = environment
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect();
     Settings::read(text, Path::new("/data"), &environment)
 }
 
 /// For each key: a good value, a bad one as TOML, and a bad one as the environment has it.
 const TABLE: &[(&str, &str, &str, &str)] = &[
     ("server.listen", "\"0.0.0.0:80\"", "\"localhost\"", "80"),
-    ("server.public_url", "\"https://lazaret.example.com\"", "\"ftp://x\"", "https://user:pw@x"),
-    ("server.trusted_proxies", "[\"10.0.0.1\", \"192.0.2.0/24\"]", "[\"nowhere\"]", "10.0.0.0/99"),
+    (
+        "server.public_url",
+        "\"https://lazaret.example.com\"",
+        "\"ftp://x\"",
+        "https://user:pw@x",
+    ),
+    (
+        "server.trusted_proxies",
+        "[\"10.0.0.1\", \"192.0.2.0/24\"]",
+        "[\"nowhere\"]",
+        "10.0.0.0/99",
+    ),
     ("server.stop_grace", "\"5s\"", "5", "soon"),
-    ("store.url", "\"sqlite:/x/y.db\"", "\"postgres://x\"", "mysql://x"),
+    (
+        "store.url",
+        "\"sqlite:/x/y.db\"",
+        "\"postgres://x\"",
+        "mysql://x",
+    ),
     ("host.accel", "\"tcg\"", "\"hvf\"", "yes"),
     ("host.ssh_key", "\"/etc/lazaret/key\"", "7", ""),
     ("host.boot_deadline", "\"90s\"", "\"0s\"", "-1s"),
@@ -26,10 +44,25 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ("sandbox.max_duration", "\"30m\"", "\"30\"", "1w"),
     ("sandbox.max_sandboxes", "20", "-1", "0"),
     ("egress.default", "\"sealed\"", "\"wide\"", "OPEN"),
-    ("egress.domains", "[\"example.com\", \"*.example.org:8443\"]", "[\"*.*.com\"]", "a b"),
-    ("egress.pinned", "[{ host = \"mirror.example\", addresses = [\"10.1.2.3\"] }]", "[{ host = \"m.example\" }]", "mirror"),
+    (
+        "egress.domains",
+        "[\"example.com\", \"*.example.org:8443\"]",
+        "[\"*.*.com\"]",
+        "a b",
+    ),
+    (
+        "egress.pinned",
+        "[{ host = \"mirror.example\", addresses = [\"10.1.2.3\"] }]",
+        "[{ host = \"m.example\" }]",
+        "mirror",
+    ),
     ("egress.allow_open", "true", "\"yes\"", "1"),
-    ("github.git_url", "\"http://127.0.0.1:3000/git\"", "\"git@github.com:\"", "ssh://x"),
+    (
+        "github.git_url",
+        "\"http://127.0.0.1:3000/git\"",
+        "\"git@github.com:\"",
+        "ssh://x",
+    ),
     ("auth.mode", "\"operator\"", "\"users\"", "none"),
     ("log.format", "\"json\"", "\"xml\"", "pretty"),
     ("log.filter", "\"lazaret=debug\"", "\"a=b=c\"", "x=loud"),
@@ -54,7 +87,11 @@ fn the_table_has_every_key() {
 #[test]
 fn every_key_takes_a_good_value() {
     for (key, good, ..) in TABLE {
-        assert!(read(&as_toml(key, good), &[]).is_ok(), "{key} = {good}: {:?}", read(&as_toml(key, good), &[]).err());
+        assert!(
+            read(&as_toml(key, good), &[]).is_ok(),
+            "{key} = {good}: {:?}",
+            read(&as_toml(key, good), &[]).err()
+        );
     }
 }
 
@@ -62,10 +99,16 @@ fn every_key_takes_a_good_value() {
 fn every_malformed_key_names_itself() {
     for (key, _, bad, in_environment) in TABLE {
         let error = read(&as_toml(key, bad), &[]).unwrap_err();
-        assert!(error.starts_with(&format!("{key}: ")), "{key} = {bad}: {error}");
+        assert!(
+            error.starts_with(&format!("{key}: ")),
+            "{key} = {bad}: {error}"
+        );
         let variable = as_variable(key);
         let error = read("", &[(&variable, in_environment)]).unwrap_err();
-        assert!(error.contains(&variable) && error.contains(key), "{variable}={in_environment}: {error}");
+        assert!(
+            error.contains(&variable) && error.contains(key),
+            "{variable}={in_environment}: {error}"
+        );
     }
 }
 
@@ -79,23 +122,40 @@ fn an_unknown_key_names_itself_wherever_it_is() {
         let error = read(text, &[]).unwrap_err();
         assert!(error.contains(name), "{error}");
     }
-    for name in ["LAZARET_SERVER_LISTN", "LAZARET_SEVER_LISTEN", "LAZARET_LISTEN"] {
+    for name in [
+        "LAZARET_SERVER_LISTN",
+        "LAZARET_SEVER_LISTEN",
+        "LAZARET_LISTEN",
+    ] {
         let error = read("", &[(name, "x")]).unwrap_err();
         assert!(error.contains(name), "{error}");
     }
-    assert!(read("[server]\nlistn = \"x\"", &[]).unwrap_err().contains("is server.listen meant?"));
+    assert!(
+        read("[server]\nlistn = \"x\"", &[])
+            .unwrap_err()
+            .contains("is server.listen meant?")
+    );
     assert!(read("not toml", &[]).is_err());
 }
 
 #[test]
 fn variables_of_the_client_and_of_others_are_no_settings() {
-    let environment = [("LAZARET_URL", "http://x"), ("LAZARET_TOKEN", "t"), ("LAZARET_TEST_DIR", "/x"), ("PATH", "/bin")];
+    let environment = [
+        ("LAZARET_URL", "http://x"),
+        ("LAZARET_TOKEN", "t"),
+        ("LAZARET_TEST_DIR", "/x"),
+        ("PATH", "/bin"),
+    ];
     assert!(read("", &environment).is_ok());
 }
 
 #[test]
 fn the_environment_wins_over_the_file() {
-    let settings = read("[server]\nlisten = \"127.0.0.1:1\"\n", &[("LAZARET_SERVER_LISTEN", "127.0.0.1:2")]).unwrap();
+    let settings = read(
+        "[server]\nlisten = \"127.0.0.1:1\"\n",
+        &[("LAZARET_SERVER_LISTEN", "127.0.0.1:2")],
+    )
+    .unwrap();
     assert_eq!(settings.listen.port(), 2);
     assert_eq!(settings.url(), "http://127.0.0.1:2");
 }
@@ -108,8 +168,14 @@ fn the_defaults_are_the_documented_ones() {
     assert_eq!(settings.store_file(), Path::new("/data/lazaret.db"));
     let services = settings.services;
     assert_eq!(services.accel, AccelChoice::Kvm);
-    assert_eq!((services.memory.to_string(), services.disk.to_string()), ("1G".into(), "8G".into()));
-    assert_eq!((services.cpus.get(), services.max_duration.to_string()), (1, "1h".into()));
+    assert_eq!(
+        (services.memory.to_string(), services.disk.to_string()),
+        ("1G".into(), "8G".into())
+    );
+    assert_eq!(
+        (services.cpus.get(), services.max_duration.to_string()),
+        (1, "1h".into())
+    );
     assert_eq!(services.max_sandboxes, 5);
     assert_eq!(services.egress.default, EgressMode::Sealed);
     assert!(services.egress.domains.is_empty() && !services.egress.open_allowed);
@@ -121,8 +187,13 @@ fn the_file_is_named_where_it_is_missing_or_wrong() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("lazaret.toml");
     let failure = Settings::load(&file, &BTreeMap::new()).unwrap_err();
-    assert!(failure.to_string().contains("lazaret.toml") && failure.exit() == crate::failure::Exit::Usage);
+    assert!(
+        failure.to_string().contains("lazaret.toml")
+            && failure.exit() == crate::failure::Exit::Usage
+    );
     std::fs::write(&file, "[host]\naccel = \"hvf\"\n").unwrap();
     let failure = Settings::load(&file, &BTreeMap::new()).unwrap_err();
-    assert!(failure.to_string().contains("lazaret.toml") && failure.to_string().contains("host.accel"));
+    assert!(
+        failure.to_string().contains("lazaret.toml") && failure.to_string().contains("host.accel")
+    );
 }

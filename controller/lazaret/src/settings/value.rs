@@ -8,7 +8,9 @@ use toml::Value;
 pub(super) fn text(value: &Value) -> Result<String, String> {
     match value {
         Value::String(text) if text.is_empty() => Err("it is empty".into()),
-        Value::String(text) if text.chars().any(char::is_control) => Err("it holds a control character".into()),
+        Value::String(text) if text.chars().any(char::is_control) => {
+            Err("it holds a control character".into())
+        }
         Value::String(text) => Ok(text.clone()),
         _ => Err("it is text, in quotes".into()),
     }
@@ -19,7 +21,9 @@ pub(super) fn parsed<T: FromStr>(value: &Value) -> Result<T, String>
 where
     T::Err: Display,
 {
-    text(value)?.parse().map_err(|error: T::Err| error.to_string())
+    text(value)?
+        .parse()
+        .map_err(|error: T::Err| error.to_string())
 }
 
 /// A whole number.
@@ -47,11 +51,18 @@ pub(super) fn list<T: FromStr>(value: &Value) -> Result<Vec<T>, String>
 where
     T::Err: Display,
 {
-    let one = |text: &str| text.parse().map_err(|error: T::Err| format!("'{text}': {error}"));
+    let one = |text: &str| {
+        text.parse()
+            .map_err(|error: T::Err| format!("'{text}': {error}"))
+    };
     match value {
         Value::Array(items) => items
             .iter()
-            .map(|item| item.as_str().ok_or_else(|| "it is a list of texts".to_owned()).and_then(one))
+            .map(|item| {
+                item.as_str()
+                    .ok_or_else(|| "it is a list of texts".to_owned())
+                    .and_then(one)
+            })
             .collect(),
         Value::String(text) if text.trim().is_empty() => Ok(Vec::new()),
         Value::String(text) => text.split(',').map(|item| one(item.trim())).collect(),
@@ -63,11 +74,17 @@ where
 pub(super) fn structure<T: serde::de::DeserializeOwned>(value: &Value) -> Result<T, String> {
     let value = match value {
         Value::String(text) => {
-            let table: toml::Table =
-                format!("value = {text}").parse().map_err(|_| "it is not written as in TOML".to_owned())?;
-            table.get("value").cloned().ok_or_else(|| "it is empty".to_owned())?
+            let table: toml::Table = format!("value = {text}")
+                .parse()
+                .map_err(|_| "it is not written as in TOML".to_owned())?;
+            table
+                .get("value")
+                .cloned()
+                .ok_or_else(|| "it is empty".to_owned())?
         }
         other => other.clone(),
     };
-    value.try_into().map_err(|error: toml::de::Error| error.message().to_owned())
+    value
+        .try_into()
+        .map_err(|error: toml::de::Error| error.message().to_owned())
 }

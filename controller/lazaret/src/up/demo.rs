@@ -19,7 +19,11 @@ if getent hosts example.com >/dev/null 2>&1; then echo 'network  open'; else ech
 echo 'Hello from inside.'";
 
 /// Delegates, shows the log, and tears down.
-pub(super) async fn run(services: &Services, by: &Principal, out: &mut Output) -> Result<(), Failure> {
+pub(super) async fn run(
+    services: &Services,
+    by: &Principal,
+    out: &mut Output,
+) -> Result<(), Failure> {
     let request = CreateRun {
         command: Some(Argv::of(["sh", "-c", SCRIPT])?),
         task: Some("the demo of 'lazaret up'".into()),
@@ -27,7 +31,10 @@ pub(super) async fn run(services: &Services, by: &Principal, out: &mut Output) -
         ..CreateRun::default()
     };
     let run = services.runs.delegate(by, None, request).await?;
-    out.note(format!("demo        run {} in a microVM of its own", run.run))?;
+    out.note(format!(
+        "demo        run {} in a microVM of its own",
+        run.run
+    ))?;
     let shown = progress("Booting its microVM");
     let mut events = services.runs.follow(by, &run.run, 0).await?;
     let mut booting = Some(shown);
@@ -46,6 +53,8 @@ pub(super) async fn run(services: &Services, by: &Principal, out: &mut Output) -
     services.runs.teardown(by, &run.run).await?;
     match outcome {
         Some(Outcome::Succeeded) => Ok(()),
-        _ => Err(Failure::Failed("the demo did not succeed; see the lines above, and: lazaret doctor".into())),
+        _ => Err(Failure::Failed(
+            "the demo did not succeed; see the lines above, and: lazaret doctor".into(),
+        )),
     }
 }

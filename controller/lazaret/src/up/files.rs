@@ -44,7 +44,11 @@ pub(super) fn settings(paths: &Paths, args: &cli::Up) -> Result<PathBuf, Failure
 
 /// Makes the keys that are missing and writes them where clients look. Keys that still work are kept.
 pub(super) async fn access(settings: &Settings, client: &Environment) -> Result<Access, Failure> {
-    let no_place = || Failure::Usage("neither XDG_CONFIG_HOME nor HOME is set; there is no place for the client file".into());
+    let no_place = || {
+        Failure::Usage(
+            "neither XDG_CONFIG_HOME nor HOME is set; there is no place for the client file".into(),
+        )
+    };
     let dir = client.config_dir().ok_or_else(no_place)?;
     let client_file = dir.join("client.toml");
     let mcp_token = dir.join("mcp-token");
@@ -53,20 +57,41 @@ pub(super) async fn access(settings: &Settings, client: &Environment) -> Result<
     let made = make(settings, &keys, &client_file, &mcp_token).await;
     store.close().await;
     let principal = made?;
-    Ok(Access { principal, client_file, mcp_token })
+    Ok(Access {
+        principal,
+        client_file,
+        mcp_token,
+    })
 }
 
-async fn make(settings: &Settings, keys: &Keys, client_file: &Path, mcp_token: &Path) -> Result<Principal, Failure> {
+async fn make(
+    settings: &Settings,
+    keys: &Keys,
+    client_file: &Path,
+    mcp_token: &Path,
+) -> Result<Principal, Failure> {
     let url = settings.url();
-    let known = if client_file.exists() { Some(Endpoint::read(client_file)?) } else { None };
+    let known = if client_file.exists() {
+        Some(Endpoint::read(client_file)?)
+    } else {
+        None
+    };
     let ours = match &known {
-        Some(endpoint) => keys.authenticate(&endpoint.token).await.ok().filter(|by| by.scope == Scope::Admin),
+        Some(endpoint) => keys
+            .authenticate(&endpoint.token)
+            .await
+            .ok()
+            .filter(|by| by.scope == Scope::Admin),
         None => None,
     };
     let principal = match (ours, known) {
         (Some(principal), Some(endpoint)) => {
             if endpoint.url != url {
-                Endpoint { url, token: endpoint.token }.write(client_file)?;
+                Endpoint {
+                    url,
+                    token: endpoint.token,
+                }
+                .write(client_file)?;
             }
             principal
         }
@@ -79,12 +104,19 @@ async fn make(settings: &Settings, keys: &Keys, client_file: &Path, mcp_token: &
         }
         _ => {
             let token = new_key(keys, Scope::Admin, "command line of this machine").await?;
-            Endpoint { url, token: token.clone() }.write(client_file)?;
+            Endpoint {
+                url,
+                token: token.clone(),
+            }
+            .write(client_file)?;
             keys.authenticate(&token).await?
         }
     };
     let works = match mcp_token.exists() {
-        true => keys.authenticate(read_private(mcp_token)?.trim()).await.is_ok(),
+        true => keys
+            .authenticate(read_private(mcp_token)?.trim())
+            .await
+            .is_ok(),
         false => false,
     };
     if !works {
@@ -95,14 +127,21 @@ async fn make(settings: &Settings, keys: &Keys, client_file: &Path, mcp_token: &
 }
 
 async fn new_key(keys: &Keys, scope: Scope, name: &str) -> Result<String, Failure> {
-    let request = CreateKey { scope, name: Some(name.into()), expires: None };
+    let request = CreateKey {
+        scope,
+        name: Some(name.into()),
+        expires: None,
+    };
     Ok(keys.create(&Principal::controller(), request).await?.token)
 }
 
 fn is_loopback(url: &str) -> bool {
     reqwest::Url::parse(url)
         .ok()
-        .and_then(|url| url.host_str().map(|host| matches!(host, "127.0.0.1" | "localhost" | "[::1]")))
+        .and_then(|url| {
+            url.host_str()
+                .map(|host| matches!(host, "127.0.0.1" | "localhost" | "[::1]"))
+        })
         .unwrap_or(false)
 }
 
@@ -121,12 +160,17 @@ mod tests {
         }
 
         fn client(&self) -> Environment {
-            Environment { config_home: Some(self.dir.path().join("config")), ..Environment::default() }
+            Environment {
+                config_home: Some(self.dir.path().join("config")),
+                ..Environment::default()
+            }
         }
     }
 
     fn home() -> Home {
-        Home { dir: tempfile::tempdir().unwrap() }
+        Home {
+            dir: tempfile::tempdir().unwrap(),
+        }
     }
 
     #[tokio::test]
@@ -135,9 +179,15 @@ mod tests {
         let first = access(&home.settings(), &home.client()).await.unwrap();
         assert_eq!(first.principal.scope, Scope::Admin);
         for file in [&first.client_file, &first.mcp_token] {
-            assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
+            assert_eq!(
+                std::fs::metadata(file).unwrap().permissions().mode() & 0o777,
+                0o600
+            );
         }
-        let (client, token) = (std::fs::read(&first.client_file).unwrap(), std::fs::read(&first.mcp_token).unwrap());
+        let (client, token) = (
+            std::fs::read(&first.client_file).unwrap(),
+            std::fs::read(&first.mcp_token).unwrap(),
+        );
         let second = access(&home.settings(), &home.client()).await.unwrap();
         assert_eq!(second.principal, first.principal);
         assert_eq!(std::fs::read(&second.client_file).unwrap(), client);
@@ -148,10 +198,21 @@ mod tests {
     async fn a_client_file_of_another_controller_is_left_alone() {
         let home = home();
         let file = home.client().client_file().unwrap();
-        Endpoint { url: "https://far.example".into(), token: "t".into() }.write(&file).unwrap();
-        let failure = access(&home.settings(), &home.client()).await.err().unwrap();
+        Endpoint {
+            url: "https://far.example".into(),
+            token: "t".into(),
+        }
+        .write(&file)
+        .unwrap();
+        let failure = access(&home.settings(), &home.client())
+            .await
+            .err()
+            .unwrap();
         assert!(failure.to_string().contains("far.example"), "{failure}");
-        assert_eq!(Endpoint::read(&file).ok().unwrap().url, "https://far.example");
+        assert_eq!(
+            Endpoint::read(&file).ok().unwrap().url,
+            "https://far.example"
+        );
     }
 
     #[tokio::test]
@@ -162,18 +223,29 @@ mod tests {
         settings.listen.set_port(7718);
         let second = access(&settings, &home.client()).await.unwrap();
         assert_eq!(second.principal, first.principal);
-        assert_eq!(Endpoint::read(&second.client_file).ok().unwrap().url, "http://127.0.0.1:7718");
+        assert_eq!(
+            Endpoint::read(&second.client_file).ok().unwrap().url,
+            "http://127.0.0.1:7718"
+        );
     }
 
     #[test]
     fn the_settings_are_written_once_and_can_be_read() {
         let home = home();
         let paths = Paths::find(Some(home.dir.path())).unwrap();
-        let mut args = cli::Up { data: None, port: Some(7719), accel: Some(AccelChoice::Tcg), no_demo: true };
+        let mut args = cli::Up {
+            data: None,
+            port: Some(7719),
+            accel: Some(AccelChoice::Tcg),
+            no_demo: true,
+        };
         let file = settings(&paths, &args).unwrap();
         args.port = Some(1);
         settings(&paths, &args).unwrap();
         let read = Settings::load(&file, &std::collections::BTreeMap::new()).unwrap();
-        assert_eq!((read.listen.port(), read.services.accel), (7719, AccelChoice::Tcg));
+        assert_eq!(
+            (read.listen.port(), read.services.accel),
+            (7719, AccelChoice::Tcg)
+        );
     }
 }

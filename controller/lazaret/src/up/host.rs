@@ -19,26 +19,38 @@ const PROOF: Duration = Duration::from_secs(300);
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Makes this machine a host with an sshd of its own.
-pub(super) async fn enrol_machine(paths: &Paths, settings: &Settings) -> Result<LocalHost, Failure> {
+pub(super) async fn enrol_machine(
+    paths: &Paths,
+    settings: &Settings,
+) -> Result<LocalHost, Failure> {
     let accel = match settings.services.accel {
         AccelChoice::Kvm => "kvm",
         AccelChoice::Tcg => "tcg",
         AccelChoice::Auto => "auto",
     };
     let mut host = toml::Table::new();
-    host.insert("images_dir".into(), paths.images().display().to_string().into());
+    host.insert(
+        "images_dir".into(),
+        paths.images().display().to_string().into(),
+    );
     host.insert("accel".into(), accel.into());
-    host.insert("max_sandboxes".into(), i64::from(settings.services.max_sandboxes).into());
+    host.insert(
+        "max_sandboxes".into(),
+        i64::from(settings.services.max_sandboxes).into(),
+    );
     let request = LocalSettings {
         base: paths.host(),
         account: ACCOUNT.into(),
-        program: std::env::current_exe().map_err(|error| Failure::doing("cannot find this program", error))?,
+        program: std::env::current_exe()
+            .map_err(|error| Failure::doing("cannot find this program", error))?,
         port: None,
         host,
     };
     let shown = progress("Making this machine a host");
     let mut tell = |step: &str| shown.step(&format!("Making this machine a host: {step}"));
-    local::enrol(request, &mut tell).await.map_err(|error| Failure::Failed(error.to_string()))
+    local::enrol(request, &mut tell)
+        .await
+        .map_err(|error| Failure::Failed(error.to_string()))
 }
 
 /// Enrols it with the controller and waits until a probe guest has decided about its accelerator.
@@ -60,7 +72,11 @@ pub(super) async fn enrol(services: &Services, local: &LocalHost) -> Result<Acce
     };
     shown.step("Booting a probe guest to see which accelerator works");
     let proven = tokio::time::timeout(PROOF, prove(services, &by, host)).await;
-    proven.unwrap_or_else(|_| Err(Failure::Failed("no probe guest came up; see: lazaret doctor".into())))
+    proven.unwrap_or_else(|_| {
+        Err(Failure::Failed(
+            "no probe guest came up; see: lazaret doctor".into(),
+        ))
+    })
 }
 
 async fn prove(services: &Services, by: &Principal, host: Host) -> Result<Accel, Failure> {
@@ -69,8 +85,13 @@ async fn prove(services: &Services, by: &Principal, host: Host) -> Result<Accel,
     loop {
         match (&now.reach, now.accel, &now.problem) {
             (Reach::Reachable, Some(accel), _) => return Ok(accel),
-            (Reach::Reachable, None, Some(problem)) if problem.code != DenialCode::AcceleratorProbing.as_str() => {
-                return Err(Failure::Failed(format!("{}: {} ({})", name, problem.message, problem.code)));
+            (Reach::Reachable, None, Some(problem))
+                if problem.code != DenialCode::AcceleratorProbing.as_str() =>
+            {
+                return Err(Failure::Failed(format!(
+                    "{}: {} ({})",
+                    name, problem.message, problem.code
+                )));
             }
             _ => {}
         }

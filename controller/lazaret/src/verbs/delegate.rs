@@ -16,8 +16,14 @@ use lazaret_domain::run::Outcome;
 /// As the controller refuses, or where it cannot be reached.
 pub async fn delegate(args: &Delegate, client: &Client, out: &mut Output) -> Result<Exit, Failure> {
     let request = args.request()?;
-    let run = client.delegate(&request, args.idempotency_key.as_deref()).await?;
-    if args.wait { wait(&run, client, out).await } else { hand_over(&run, out) }
+    let run = client
+        .delegate(&request, args.idempotency_key.as_deref())
+        .await?;
+    if args.wait {
+        wait(&run, client, out).await
+    } else {
+        hand_over(&run, out)
+    }
 }
 
 fn hand_over(run: &Run, out: &mut Output) -> Result<Exit, Failure> {
@@ -41,14 +47,21 @@ async fn wait(run: &Run, client: &Client, out: &mut Output) -> Result<Exit, Fail
         _ = tokio::signal::ctrl_c() => true,
     };
     if interrupted {
-        out.note(format!("No longer waiting; the run goes on. Cancel it with: lazaret cancel {}", run.run))?;
+        out.note(format!(
+            "No longer waiting; the run goes on. Cancel it with: lazaret cancel {}",
+            run.run
+        ))?;
         return Ok(Exit::Failed);
     }
     let last = client.run(&run.run).await?;
     if out.json {
         out.document(&last)?;
     }
-    Ok(if last.outcome == Some(Outcome::Succeeded) { Exit::Done } else { Exit::Failed })
+    Ok(if last.outcome == Some(Outcome::Succeeded) {
+        Exit::Done
+    } else {
+        Exit::Failed
+    })
 }
 
 async fn show(follower: &mut Follower<'_>, out: &mut Output) -> Result<(), Failure> {
@@ -68,22 +81,48 @@ pub fn print(event: &Event, out: &mut Output) -> Result<(), Failure> {
         EventBody::Log { stream, text } if stream == "stdout" && !out.json => out.guest(text),
         EventBody::Log { text, .. } => out.guest_error(text),
         EventBody::State { state, detail } => {
-            let detail = detail.as_deref().map(|text| format!(": {}", inert_line(text))).unwrap_or_default();
+            let detail = detail
+                .as_deref()
+                .map(|text| format!(": {}", inert_line(text)))
+                .unwrap_or_default();
             note(out, &format!("{}{detail}", state.as_str()))
         }
         EventBody::Egress { record } => {
             let verdict = if record.allowed { "allowed" } else { "refused" };
-            let port = record.port.map(|port| format!(":{port}")).unwrap_or_default();
-            let what = inert_line(&format!("{} {}{port} ({})", record.kind, record.destination, record.reason));
+            let port = record
+                .port
+                .map(|port| format!(":{port}"))
+                .unwrap_or_default();
+            let what = inert_line(&format!(
+                "{} {}{port} ({})",
+                record.kind, record.destination, record.reason
+            ));
             note(out, &format!("egress {verdict}: {what}"))
         }
         EventBody::Note { text } => note(out, &inert_line(text)),
-        EventBody::Gap { missing, unit } => note(out, &format!("{missing} {unit} are missing here")),
-        EventBody::End { outcome, cause, exit_code } => {
-            let paint = if *outcome == Outcome::Succeeded { Paint::Good } else { Paint::Bad };
-            let status = exit_code.map(|code| format!(", exit status {code}")).unwrap_or_default();
+        EventBody::Gap { missing, unit } => {
+            note(out, &format!("{missing} {unit} are missing here"))
+        }
+        EventBody::End {
+            outcome,
+            cause,
+            exit_code,
+        } => {
+            let paint = if *outcome == Outcome::Succeeded {
+                Paint::Good
+            } else {
+                Paint::Bad
+            };
+            // A cause of `exit` says the status itself.
+            let said = exit_code.filter(|_| cause.code != "exit");
+            let status = said
+                .map(|code| format!(", exit status {code}"))
+                .unwrap_or_default();
             let word = out.paint(paint, outcome.as_str());
-            note(out, &format!("{word}: {}{status}", inert_line(&cause.message)))
+            note(
+                out,
+                &format!("{word}: {}{status}", inert_line(&cause.message)),
+            )
         }
     }
 }

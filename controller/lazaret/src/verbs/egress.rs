@@ -16,7 +16,10 @@ const MAX_POLICY: u64 = 4 << 20;
 /// Where the policy cannot be read or is out of form.
 pub fn explain(file: &Path, destinations: &[String], out: &mut Output) -> Result<Exit, Failure> {
     let policy = read_policy(file)?;
-    let answers: Vec<Explanation> = destinations.iter().map(|destination| policy.explain(destination)).collect();
+    let answers: Vec<Explanation> = destinations
+        .iter()
+        .map(|destination| policy.explain(destination))
+        .collect();
     if out.json {
         out.document(&json!({ "destinations": answers }))?;
         return Ok(Exit::Done);
@@ -36,17 +39,24 @@ pub fn explain(file: &Path, destinations: &[String], out: &mut Output) -> Result
 /// A policy is JSON where its file's name says so, else TOML.
 fn read_policy(file: &Path) -> Result<EgressPolicy, Failure> {
     let name = file.display();
-    let size = std::fs::metadata(file).map_err(|error| Failure::Usage(format!("cannot read {name}: {error}")))?.len();
+    let size = std::fs::metadata(file)
+        .map_err(|error| Failure::Usage(format!("cannot read {name}: {error}")))?
+        .len();
     if size > MAX_POLICY {
         return Err(Failure::Usage(format!("{name} is longer than 4 MiB")));
     }
-    let text =
-        std::fs::read_to_string(file).map_err(|error| Failure::Usage(format!("cannot read {name}: {error}")))?;
-    let policy: EgressPolicy = if file.extension().is_some_and(|extension| extension == "json") {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Failure::Usage(format!("cannot read {name}: {error}")))?;
+    let policy: EgressPolicy = if file
+        .extension()
+        .is_some_and(|extension| extension == "json")
+    {
         serde_json::from_str(&text).map_err(|error| Failure::Usage(format!("{name}: {error}")))?
     } else {
         toml::from_str(&text).map_err(|error| Failure::Usage(format!("{name}: {error}")))?
     };
-    policy.check().map_err(|denial| Failure::Usage(format!("{name}: {denial}")))?;
+    policy
+        .check()
+        .map_err(|denial| Failure::Usage(format!("{name}: {denial}")))?;
     Ok(policy)
 }

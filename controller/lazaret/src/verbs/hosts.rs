@@ -38,10 +38,23 @@ pub async fn ls(client: &Client, out: &mut Output) -> Result<Exit, Failure> {
             ]
         })
         .collect();
-    out.line(table(&["NAME", "ADDRESS", "ADMISSION", "REACH", "ACCEL", "SANDBOXES"], &rows))?;
+    out.line(table(
+        &[
+            "NAME",
+            "ADDRESS",
+            "ADMISSION",
+            "REACH",
+            "ACCEL",
+            "SANDBOXES",
+        ],
+        &rows,
+    ))?;
     for host in &list.hosts {
         if let Some(problem) = &host.problem {
-            out.note(crate::output::inert::inert_line(&format!("{}: {} ({})", host.name, problem.message, problem.code)))?;
+            out.note(crate::output::inert::inert_line(&format!(
+                "{}: {} ({})",
+                host.name, problem.message, problem.code
+            )))?;
         }
     }
     Ok(Exit::Done)
@@ -52,8 +65,11 @@ pub async fn ls(client: &Client, out: &mut Output) -> Result<Exit, Failure> {
 /// # Errors
 /// As [`ls`].
 pub async fn enroll(args: &Enroll, client: &Client, out: &mut Output) -> Result<Exit, Failure> {
-    let request =
-        EnrollHost { name: args.name.clone(), address: args.address.clone(), host_key: args.host_key.clone() };
+    let request = EnrollHost {
+        name: args.name.clone(),
+        address: args.address.clone(),
+        host_key: args.host_key.clone(),
+    };
     let host = client.enroll(&request).await?;
     show(&host, out)
 }
@@ -87,7 +103,12 @@ fn show(host: &Host, out: &mut Output) -> Result<Exit, Failure> {
         ("host key", Some(host.host_key.clone())),
         ("admission", Some(admission(host.admission).to_owned())),
         ("reach", Some(reach(host))),
-        ("problem", host.problem.as_ref().map(|problem| format!("{} ({})", problem.message, problem.code))),
+        (
+            "problem",
+            host.problem
+                .as_ref()
+                .map(|problem| format!("{} ({})", problem.message, problem.code)),
+        ),
         ("accelerator", host.accel.map(|_| accel(host).to_owned())),
         ("qemu", host.vmm.clone()),
         ("image", host.image.clone()),
@@ -107,7 +128,9 @@ fn admission(admission: HostAdmission) -> &'static str {
 fn reach(host: &Host) -> String {
     match host.reach {
         Reach::Reachable => "reachable".to_owned(),
-        Reach::Unreachable { since } => format!("unreachable since {}", since.strftime("%F %T UTC")),
+        Reach::Unreachable { since } => {
+            format!("unreachable since {}", since.strftime("%F %T UTC"))
+        }
     }
 }
 

@@ -10,14 +10,22 @@ use lazaret_domain::{KeyId, Span};
 /// The request that the arguments of `key create` mean.
 #[must_use]
 pub fn request(scope: Scope, name: Option<String>, expires: Option<Span>) -> CreateKey {
-    CreateKey { scope, name, expires }
+    CreateKey {
+        scope,
+        name,
+        expires,
+    }
 }
 
 /// Makes a key.
 ///
 /// # Errors
 /// As the controller refuses, or where it cannot be reached; so for every verb here.
-pub async fn create(request: CreateKey, client: &Client, out: &mut Output) -> Result<Exit, Failure> {
+pub async fn create(
+    request: CreateKey,
+    client: &Client,
+    out: &mut Output,
+) -> Result<Exit, Failure> {
     let new = client.create_key(&request).await?;
     show_new(&new, out)
 }
@@ -32,7 +40,11 @@ pub fn show_new(new: &NewKey, out: &mut Output) -> Result<Exit, Failure> {
         return Ok(Exit::Done);
     }
     out.line(&new.token)?;
-    out.note(format!("Key {} with scope {}. This is the only time its token is shown.", new.key.id, scope(new.key.scope)))?;
+    out.note(format!(
+        "Key {} with scope {}. This is the only time its token is shown.",
+        new.key.id,
+        scope(new.key.scope)
+    ))?;
     Ok(Exit::Done)
 }
 
@@ -47,7 +59,10 @@ pub async fn ls(client: &Client, out: &mut Output) -> Result<Exit, Failure> {
         return Ok(Exit::Done);
     }
     let rows: Vec<Vec<String>> = list.keys.iter().map(row).collect();
-    out.line(table(&["ID", "NAME", "SCOPE", "CREATED", "EXPIRES", "REVOKED"], &rows))?;
+    out.line(table(
+        &["ID", "NAME", "SCOPE", "CREATED", "EXPIRES", "REVOKED"],
+        &rows,
+    ))?;
     Ok(Exit::Done)
 }
 
@@ -67,7 +82,10 @@ pub async fn revoke(id: &KeyId, client: &Client, out: &mut Output) -> Result<Exi
 
 fn row(key: &Key) -> Vec<String> {
     let date = |at: Option<jiff::Timestamp>| {
-        at.map_or_else(|| "-".to_owned(), |at| at.strftime("%Y-%m-%d %H:%M").to_string())
+        at.map_or_else(
+            || "-".to_owned(),
+            |at| at.strftime("%Y-%m-%d %H:%M").to_string(),
+        )
     };
     vec![
         key.id.to_string(),

@@ -18,7 +18,9 @@ const PAGE: u32 = 500;
 /// As the controller refuses, or where it cannot be reached.
 pub async fn logs(args: &Logs, client: &Client, out: &mut Output) -> Result<Exit, Failure> {
     if !args.follow {
-        let text = client.log_tail(&args.run, args.lines.unwrap_or(DEFAULT_LINES)).await?;
+        let text = client
+            .log_tail(&args.run, args.lines.unwrap_or(DEFAULT_LINES))
+            .await?;
         out.guest(&text)?;
         return Ok(Exit::Done);
     }
@@ -38,7 +40,12 @@ pub async fn logs(args: &Logs, client: &Client, out: &mut Output) -> Result<Exit
 
 /// Prints the last lines of what there is and gives the number of the last event seen; none where
 /// the run is over.
-async fn catch_up(run: &RunId, lines: u32, client: &Client, out: &mut Output) -> Result<Option<u64>, Failure> {
+async fn catch_up(
+    run: &RunId,
+    lines: u32,
+    client: &Client,
+    out: &mut Output,
+) -> Result<Option<u64>, Failure> {
     let keep = usize::try_from(lines).unwrap_or(usize::MAX);
     let mut tail = Tail::new(keep);
     let mut after = 0;
@@ -66,7 +73,11 @@ struct Tail {
 
 impl Tail {
     fn new(keep: usize) -> Self {
-        Self { keep, lines: VecDeque::new(), open: false }
+        Self {
+            keep,
+            lines: VecDeque::new(),
+            open: false,
+        }
     }
 
     fn push(&mut self, text: &str) {

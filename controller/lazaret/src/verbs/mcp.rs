@@ -48,7 +48,10 @@ pub async fn bridge(
     let mut carriers = JoinSet::new();
     loop {
         let mut line = Vec::new();
-        let read = (&mut input).take(MAX_MESSAGE + 1).read_until(b'\n', &mut line).await?;
+        let read = (&mut input)
+            .take(MAX_MESSAGE + 1)
+            .read_until(b'\n', &mut line)
+            .await?;
         if read == 0 {
             break;
         }
@@ -80,22 +83,37 @@ pub async fn bridge(
     }
     while carriers.join_next().await.is_some() {}
     drop(answers);
-    writer.await.map_err(|error| Failure::doing("the writer ended", error))??;
+    writer
+        .await
+        .map_err(|error| Failure::doing("the writer ended", error))??;
     Ok(Exit::Done)
 }
 
 fn read_message(line: &[u8]) -> Result<Value, Value> {
     if u64::try_from(line.len()).unwrap_or(u64::MAX) > MAX_MESSAGE {
-        return Err(error(&Value::Null, -32700, "a message is at most 1 MiB long", None));
+        return Err(error(
+            &Value::Null,
+            -32700,
+            "a message is at most 1 MiB long",
+            None,
+        ));
     }
     match serde_json::from_slice::<Value>(line) {
         Ok(message) if message.is_object() => Ok(message),
-        Ok(_) => Err(error(&Value::Null, -32600, "a message is one JSON object", None)),
+        Ok(_) => Err(error(
+            &Value::Null,
+            -32600,
+            "a message is one JSON object",
+            None,
+        )),
         Err(_) => Err(error(&Value::Null, -32700, "this line is not JSON", None)),
     }
 }
 
-async fn write(mut queue: mpsc::Receiver<Value>, mut output: impl AsyncWrite + Unpin) -> std::io::Result<()> {
+async fn write(
+    mut queue: mpsc::Receiver<Value>,
+    mut output: impl AsyncWrite + Unpin,
+) -> std::io::Result<()> {
     while let Some(answer) = queue.recv().await {
         let mut line = answer.to_string();
         line.push('\n');
@@ -106,13 +124,28 @@ async fn write(mut queue: mpsc::Receiver<Value>, mut output: impl AsyncWrite + U
 }
 
 /// Sends one message and passes its answers on. A request gets an answer, whatever happens.
-async fn carry(client: Client, session: Arc<Mutex<Session>>, message: Value, answers: mpsc::Sender<Value>) {
-    let id = message.get("id").filter(|_| method(&message).is_some()).cloned();
+async fn carry(
+    client: Client,
+    session: Arc<Mutex<Session>>,
+    message: Value,
+    answers: mpsc::Sender<Value>,
+) {
+    let id = message
+        .get("id")
+        .filter(|_| method(&message).is_some())
+        .cloned();
     let mut answered = false;
     let carried = send(&client, &session, &message, &answers, &mut answered).await;
-    let (Some(id), false) = (id, answered) else { return };
+    let (Some(id), false) = (id, answered) else {
+        return;
+    };
     let answer = match carried {
-        Ok(()) => error(&id, -32603, "the controller ended the answer before it was whole", None),
+        Ok(()) => error(
+            &id,
+            -32603,
+            "the controller ended the answer before it was whole",
+            None,
+        ),
         Err(failure) => {
             let document = failure.document();
             let code = document["error"]["code"].as_str().map(str::to_owned);
@@ -129,16 +162,31 @@ async fn send(
     answers: &mpsc::Sender<Value>,
     answered: &mut bool,
 ) -> Result<(), Failure> {
-    let response = with_headers(client.request(Method::POST, client.at(&["mcp"])), session, message)
-        .json(message)
-        .send()
-        .await
-        .map_err(|error| client.unreachable(&error))?;
-    if let Some(id) = response.headers().get("mcp-session-id").and_then(|id| id.to_str().ok()) {
+    let response = with_headers(
+        client.request(Method::POST, client.at(&["mcp"])),
+        session,
+        message,
+    )
+    .json(message)
+    .send()
+    .await
+    .map_err(|error| client.unreachable(&error))?;
+    if let Some(id) = response
+        .headers()
+        .get("mcp-session-id")
+        .and_then(|id| id.to_str().ok())
+    {
         lock(session).id = Some(id.to_owned());
     }
-    let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let (stream, json) = (kind.starts_with("text/event-stream"), kind.starts_with("application/json"));
+    let kind = response
+        .headers()
+        .get("content-type")
+        .and_then(|kind| kind.to_str().ok())
+        .unwrap_or_default();
+    let (stream, json) = (
+        kind.starts_with("text/event-stream"),
+        kind.starts_with("application/json"),
+    );
     if !response.status().is_success() && !json {
         return Err(refusal(response).await);
     }
@@ -155,11 +203,17 @@ async fn send(
         } else {
             whole.extend_from_slice(&chunk);
             if whole.len() > 64 << 20 {
-                return Err(Failure::Failed("the controller's answer is longer than 64 MiB".into()));
+                return Err(Failure::Failed(
+                    "the controller's answer is longer than 64 MiB".into(),
+                ));
             }
         }
     }
-    if json && !whole.is_empty() { pass_on(&whole, session, message, answers, answered).await } else { Ok(()) }
+    if json && !whole.is_empty() {
+        pass_on(&whole, session, message, answers, answered).await
+    } else {
+        Ok(())
+    }
 }
 
 /// Passes one message of the controller on, and learns from it.
@@ -173,26 +227,45 @@ async fn pass_on(
     if data.iter().all(u8::is_ascii_whitespace) {
         return Ok(());
     }
-    let answer: Value = serde_json::from_slice(data)
-        .map_err(|error| Failure::doing("the controller answered something that is not JSON", error))?;
+    let answer: Value = serde_json::from_slice(data).map_err(|error| {
+        Failure::doing("the controller answered something that is not JSON", error)
+    })?;
     if answer.get("jsonrpc").is_none() {
-        let text = answer["detail"].as_str().unwrap_or("the controller refused the message").to_owned();
+        let text = answer["detail"]
+            .as_str()
+            .unwrap_or("the controller refused the message")
+            .to_owned();
         let code = answer["code"].as_str().unwrap_or("refused").to_owned();
-        return Err(Failure::Refused { code, message: text, exit: Exit::Refused });
+        return Err(Failure::Refused {
+            code,
+            message: text,
+            exit: Exit::Refused,
+        });
     }
     if method(&answer).is_none() && answer.get("id") == message.get("id") {
         *answered = true;
         if method(message) == Some("initialize") {
-            lock(session).version = answer["result"]["protocolVersion"].as_str().map(str::to_owned);
+            lock(session).version = answer["result"]["protocolVersion"]
+                .as_str()
+                .map(str::to_owned);
         }
     }
-    answers.send(answer).await.map_err(|_| Failure::Failed("nobody reads the answers".into()))
+    answers
+        .send(answer)
+        .await
+        .map_err(|_| Failure::Failed("nobody reads the answers".into()))
 }
 
-fn with_headers(request: RequestBuilder, session: &Mutex<Session>, message: &Value) -> RequestBuilder {
+fn with_headers(
+    request: RequestBuilder,
+    session: &Mutex<Session>,
+    message: &Value,
+) -> RequestBuilder {
     let mut request = request.header("accept", "application/json, text/event-stream");
     let session = lock(session);
-    let version = message["params"]["_meta"][META_VERSION].as_str().or(session.version.as_deref());
+    let version = message["params"]["_meta"][META_VERSION]
+        .as_str()
+        .or(session.version.as_deref());
     if let Some(version) = version {
         request = request.header("mcp-protocol-version", version);
     }
@@ -229,7 +302,10 @@ fn header_text(text: &str) -> String {
     if plain && !text.starts_with("=?base64?") {
         return text.to_owned();
     }
-    format!("=?base64?{}?=", base64::engine::general_purpose::STANDARD.encode(text))
+    format!(
+        "=?base64?{}?=",
+        base64::engine::general_purpose::STANDARD.encode(text)
+    )
 }
 
 fn error(id: &Value, code: i32, message: &str, denial: Option<String>) -> Value {

@@ -16,7 +16,9 @@ use lazaret_domain::sandbox::Reach;
 /// # Errors
 /// As the controller refuses, or where it cannot be reached; so for every verb here.
 pub async fn ls(args: &Ls, client: &Client, out: &mut Output) -> Result<Exit, Failure> {
-    let list = client.runs(args.before.as_ref(), args.limit, args.active).await?;
+    let list = client
+        .runs(args.before.as_ref(), args.limit, args.active)
+        .await?;
     if out.json {
         out.document(&list)?;
         return Ok(Exit::Done);
@@ -34,12 +36,17 @@ pub async fn ls(args: &Ls, client: &Client, out: &mut Output) -> Result<Exit, Fa
                 run.state.as_str().to_owned(),
                 run.outcome.map_or("-", Outcome::as_str).to_owned(),
                 run.created_at.strftime("%Y-%m-%d %H:%M").to_string(),
-                run.repo.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
+                run.repo
+                    .as_ref()
+                    .map_or_else(|| "-".to_owned(), ToString::to_string),
                 shortened(&what(run), 48),
             ]
         })
         .collect();
-    out.line(table(&["RUN", "STATE", "OUTCOME", "CREATED", "REPO", "WHAT"], &rows))?;
+    out.line(table(
+        &["RUN", "STATE", "OUTCOME", "CREATED", "REPO", "WHAT"],
+        &rows,
+    ))?;
     if let Some(next) = list.next {
         out.note(format!("There are more: lazaret ls --before {next}"))?;
     }
@@ -79,7 +86,11 @@ pub async fn teardown(run: &RunId, client: &Client, out: &mut Output) -> Result<
     } else {
         format!("the removal goes on; see: lazaret status {}", answer.run)
     };
-    out.line(format!("{} is torn down ({}); {rest}", answer.run, answer.outcome.as_str()))?;
+    out.line(format!(
+        "{} is torn down ({}); {rest}",
+        answer.run,
+        answer.outcome.as_str()
+    ))?;
     Ok(Exit::Done)
 }
 
@@ -112,9 +123,17 @@ pub fn describe(run: &Run) -> String {
     pairs(&[
         ("run", Some(run.run.to_string())),
         ("state", Some(state)),
-        ("cause", run.cause.as_ref().map(|cause| format!("{} ({})", cause.message, cause.code))),
+        (
+            "cause",
+            run.cause
+                .as_ref()
+                .map(|cause| format!("{} ({})", cause.message, cause.code)),
+        ),
         ("exit status", run.exit_code.map(|code| code.to_string())),
-        ("command", run.command.as_ref().map(lazaret_domain::Argv::display)),
+        (
+            "command",
+            run.command.as_ref().map(lazaret_domain::Argv::display),
+        ),
         ("task", run.task.as_deref().map(|task| shortened(task, 200))),
         ("repository", repo),
         ("base", run.base.clone()),
@@ -122,10 +141,25 @@ pub fn describe(run: &Run) -> String {
         ("egress", Some(egress(&run.egress))),
         ("sandbox", sandbox.map(place)),
         ("guest", sandbox.and_then(guest)),
-        ("deadline", sandbox.and_then(|sandbox| sandbox.deadline).map(|at| at.strftime("%F %T UTC").to_string())),
-        ("created", Some(run.created_at.strftime("%F %T UTC").to_string())),
-        ("ended", run.ended_at.map(|at| at.strftime("%F %T UTC").to_string())),
-        ("torn down", run.torn_down_at.map(|at| at.strftime("%F %T UTC").to_string())),
+        (
+            "deadline",
+            sandbox
+                .and_then(|sandbox| sandbox.deadline)
+                .map(|at| at.strftime("%F %T UTC").to_string()),
+        ),
+        (
+            "created",
+            Some(run.created_at.strftime("%F %T UTC").to_string()),
+        ),
+        (
+            "ended",
+            run.ended_at.map(|at| at.strftime("%F %T UTC").to_string()),
+        ),
+        (
+            "torn down",
+            run.torn_down_at
+                .map(|at| at.strftime("%F %T UTC").to_string()),
+        ),
         ("took", took(&run.stages)),
     ])
 }
@@ -143,9 +177,11 @@ fn egress(choice: &EgressChoice) -> String {
         EgressChoice::Mode(EgressMode::Sealed) => "sealed".to_owned(),
         EgressChoice::Mode(EgressMode::Open) => "open".to_owned(),
         EgressChoice::Default => "the operator's setting".to_owned(),
-        EgressChoice::Rules(rules) => {
-            rules.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-        }
+        EgressChoice::Rules(rules) => rules
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(", "),
     }
 }
 
@@ -153,7 +189,10 @@ fn place(sandbox: &SandboxView) -> String {
     let state = format!("{:?}", sandbox.state).to_lowercase();
     let reach = match sandbox.reach {
         Reach::Reachable => String::new(),
-        Reach::Unreachable { since } => format!(", its host is unreachable since {}", since.strftime("%F %T UTC")),
+        Reach::Unreachable { since } => format!(
+            ", its host is unreachable since {}",
+            since.strftime("%F %T UTC")
+        ),
     };
     format!("{} on {}, {state}{reach}", sandbox.id, sandbox.host)
 }
@@ -165,7 +204,11 @@ fn guest(sandbox: &SandboxView) -> Option<String> {
         Some(Accel::Tcg) => ", tcg",
         None => "",
     };
-    let boot = sandbox.boot_id.as_deref().map(|id| format!(", boot {id}")).unwrap_or_default();
+    let boot = sandbox
+        .boot_id
+        .as_deref()
+        .map(|id| format!(", boot {id}"))
+        .unwrap_or_default();
     Some(format!("Linux {kernel}{accel}{boot}"))
 }
 
@@ -183,11 +226,19 @@ fn took(stages: &RunStages) -> Option<String> {
     .into_iter()
     .filter_map(|(name, ms)| ms.map(|ms| format!("{name} {}", seconds(ms))))
     .collect();
-    let parts = if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) };
+    let parts = if parts.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", parts.join(", "))
+    };
     Some(format!("{}{parts}", seconds(total)))
 }
 
 /// Milliseconds as seconds with one or three digits.
 fn seconds(ms: u64) -> String {
-    if ms < 1000 { format!("{ms} ms") } else { format!("{}.{} s", ms / 1000, ms % 1000 / 100) }
+    if ms < 1000 {
+        format!("{ms} ms")
+    } else {
+        format!("{}.{} s", ms / 1000, ms % 1000 / 100)
+    }
 }

@@ -60,11 +60,22 @@ fn row(entry: &FileEntry) -> Vec<String> {
     };
     let mut mode = String::from(kind);
     for (index, letter) in "rwxrwxrwx".chars().enumerate() {
-        mode.push(if entry.mode & (0o400 >> index) == 0 { '-' } else { letter });
+        mode.push(if entry.mode & (0o400 >> index) == 0 {
+            '-'
+        } else {
+            letter
+        });
     }
-    let modified = jiff::Timestamp::from_second(entry.modified)
-        .map_or_else(|_| "-".to_owned(), |at| at.strftime("%Y-%m-%d %H:%M").to_string());
-    vec![mode, entry.size.to_string(), modified, format!("{}{mark}", entry.name)]
+    let modified = jiff::Timestamp::from_second(entry.modified).map_or_else(
+        |_| "-".to_owned(),
+        |at| at.strftime("%Y-%m-%d %H:%M").to_string(),
+    );
+    vec![
+        mode,
+        entry.size.to_string(),
+        modified,
+        format!("{}{mark}", entry.name),
+    ]
 }
 
 /// Fetches a file.
@@ -76,7 +87,9 @@ pub async fn get(args: &Get, client: &Client, out: &mut Output) -> Result<Exit, 
     match &args.output {
         None => out.guest_bytes(&bytes)?,
         Some(path) => {
-            let doing = |error: std::io::Error| Failure::doing(format!("cannot write {}", path.display()), error);
+            let doing = |error: std::io::Error| {
+                Failure::doing(format!("cannot write {}", path.display()), error)
+            };
             let mut file = std::fs::File::create(path).map_err(doing)?;
             file.write_all(&bytes).map_err(doing)?;
             out.note(format!("{} bytes in {}", bytes.len(), path.display()))?;
@@ -103,8 +116,13 @@ pub async fn put(args: &Put, client: &Client, out: &mut Output) -> Result<Exit, 
 
 async fn open(path: &Path) -> Result<(UploadName, reqwest::Body, u64), Failure> {
     let shown = path.display();
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let name = name.parse::<UploadName>().map_err(|denial| Failure::Usage(format!("{shown}: {denial}")))?;
+    let name = path
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
+    let name = name
+        .parse::<UploadName>()
+        .map_err(|denial| Failure::Usage(format!("{shown}: {denial}")))?;
     let size = tokio::fs::metadata(path)
         .await
         .map_err(|error| Failure::Usage(format!("cannot read {shown}: {error}")))?
@@ -112,8 +130,9 @@ async fn open(path: &Path) -> Result<(UploadName, reqwest::Body, u64), Failure> 
     if size > MAX_UPLOAD {
         return Err(Failure::Usage(format!("{shown} is larger than 96 MiB")));
     }
-    let bytes =
-        tokio::fs::read(path).await.map_err(|error| Failure::Usage(format!("cannot read {shown}: {error}")))?;
+    let bytes = tokio::fs::read(path)
+        .await
+        .map_err(|error| Failure::Usage(format!("cannot read {shown}: {error}")))?;
     Ok((name, bytes.into(), size))
 }
 
@@ -122,10 +141,20 @@ async fn open(path: &Path) -> Result<(UploadName, reqwest::Body, u64), Failure> 
 /// # Errors
 /// As [`diff`].
 pub async fn exec(args: &Exec, client: &Client, out: &mut Output) -> Result<Exit, Failure> {
-    let command = args.argv().map_err(|denial| Failure::Usage(denial.to_string()))?;
-    let request = ExecRun { command, stdin: None, max_duration: args.max_duration };
+    let command = args
+        .argv()
+        .map_err(|denial| Failure::Usage(denial.to_string()))?;
+    let request = ExecRun {
+        command,
+        stdin: None,
+        max_duration: args.max_duration,
+    };
     let result = client.exec(&args.run, &request).await?;
-    let exit = if result.exit_code == Some(0) && !result.timed_out { Exit::Done } else { Exit::Failed };
+    let exit = if result.exit_code == Some(0) && !result.timed_out {
+        Exit::Done
+    } else {
+        Exit::Failed
+    };
     if out.json {
         out.document(&result)?;
         return Ok(exit);

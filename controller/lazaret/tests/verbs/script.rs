@@ -77,9 +77,39 @@ impl Controller {
         self.script.lock().unwrap().break_after = Some(events);
     }
 
+    /// What the MCP bridge writes for these lines, by the id of the answer.
+    pub(crate) async fn bridges(&self, lines: &[&str]) -> Vec<Value> {
+        let input = lines.join("\n");
+        let (output, mut read) = tokio::io::duplex(1 << 20);
+        let exit = lazaret::verbs::mcp::bridge(&client(&self.url), input.as_bytes(), output)
+            .await
+            .unwrap();
+        assert_eq!(exit.code(), 0);
+        let mut text = String::new();
+        tokio::io::AsyncReadExt::read_to_string(&mut read, &mut text)
+            .await
+            .unwrap();
+        let mut all: Vec<Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        // Answers come as they are ready; their order is not promised.
+        all.sort_by_key(|answer| answer["id"].as_i64());
+        all
+    }
+
     pub(crate) async fn says(&self, words: &[&str]) -> Said {
         Said::of(words, &self.url).await
     }
+}
+
+fn client(url: &str) -> Client {
+    Client::new(&Endpoint {
+        url: url.to_owned(),
+        token: "lzr_test".into(),
+    })
+    .ok()
+    .unwrap()
 }
 
 /// What a command said.
@@ -92,15 +122,24 @@ pub(crate) struct Said {
 impl Said {
     pub(crate) async fn of(words: &[&str], url: &str) -> Self {
         let words = ["lazaret"].iter().chain(words);
-        let cli = Cli::from_arg_matches(&lazaret::cli::command().try_get_matches_from(words).unwrap()).unwrap();
+        let cli =
+            Cli::from_arg_matches(&lazaret::cli::command().try_get_matches_from(words).unwrap())
+                .unwrap();
         let (out, err) = (Buffer::default(), Buffer::default());
-        let mut output = Output::to(Box::new(out.clone()), Box::new(err.clone()), lazaret::wants_json(&cli.command));
-        let client = Client::new(&Endpoint { url: url.to_owned(), token: "lzr_test".into() }).ok().unwrap();
-        let exit = match lazaret::verbs::run(cli.command, &client, &mut output).await {
+        let mut output = Output::to(
+            Box::new(out.clone()),
+            Box::new(err.clone()),
+            lazaret::wants_json(&cli.command),
+        );
+        let exit = match lazaret::verbs::run(cli.command, &client(url), &mut output).await {
             Ok(exit) => exit,
             Err(failure) => output.report(&failure),
         };
-        Self { exit: exit.code(), out: out.text(), err: err.text() }
+        Self {
+            exit: exit.code(),
+            out: out.text(),
+            err: err.text(),
+        }
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -108,7 +147,10 @@ impl Said {
     }
 
     pub(crate) fn text(&self) -> String {
-        format!("--- stdout\n{}--- stderr\n{}--- exit {}", self.out, self.err, self.exit)
+        format!(
+            "--- stdout\n{}--- stderr\n{}--- exit {}",
+            self.out, self.err, self.exit
+        )
     }
 }
 
@@ -155,7 +197,11 @@ pub(crate) fn run_json(outcome: &str) -> Value {
 
 fn events(failing: bool) -> Vec<Value> {
     let log = |seq: u64, stream: &str, text: &str| json!({ "seq": seq, "at": "2026-01-02T03:04:05Z", "type": "log", "stream": stream, "text": text });
-    let (outcome, code) = if failing { ("failed", 2) } else { ("succeeded", 0) };
+    let (outcome, code) = if failing {
+        ("failed", 2)
+    } else {
+        ("succeeded", 0)
+    };
     vec![
         json!({ "seq": 1, "at": "2026-01-02T03:04:05Z", "type": "state", "state": "starting", "detail": "a sandbox is being made" }),
         log(2, "stdout", "line 1\nli"),
@@ -177,7 +223,11 @@ async fn answer(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap().to_owned());
+    let text = |name: &str| {
+        headers
+            .get(name)
+            .map(|value| value.to_str().unwrap().to_owned())
+    };
     let mut script = script.lock().unwrap();
     script.asked.push(Asked {
         line: format!("{method} {uri}"),
@@ -187,15 +237,28 @@ async fn answer(
         body: body.to_vec(),
     });
     if script.redirect {
-        return (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, "/elsewhere")]).into_response();
+        return (
+            StatusCode::TEMPORARY_REDIRECT,
+            [(header::LOCATION, "/elsewhere")],
+        )
+            .into_response();
     }
     if let Some((status, code)) = &script.refusal {
         let problem = json!({ "type": "about:blank", "title": "No", "status": status, "code": code, "detail": "no" });
         return (StatusCode::from_u16(*status).unwrap(), axum::Json(problem)).into_response();
     }
-    let outcome = if script.failing { "failed" } else { "succeeded" };
+    if uri.path() == "/mcp" {
+        return mcp(&headers, &body);
+    }
+    let outcome = if script.failing {
+        "failed"
+    } else {
+        "succeeded"
+    };
     let path = uri.path().strip_prefix("/api/v1/").unwrap();
-    let rest = path.strip_prefix(&format!("runs/{RUN}")).map(|rest| rest.trim_start_matches('/'));
+    let rest = path
+        .strip_prefix(&format!("runs/{RUN}"))
+        .map(|rest| rest.trim_start_matches('/'));
     match (method.as_str(), path, rest) {
         ("POST", "runs", _) => {
             let mut run = run_json(outcome);
@@ -242,16 +305,66 @@ async fn answer(
 fn event_stream(script: &Script, headers: &HeaderMap, query: &str) -> Response {
     let all = events(script.failing);
     if headers[header::ACCEPT] == "application/json" {
-        let after: usize = query.split('&').find_map(|pair| pair.strip_prefix("after=")).unwrap().parse().unwrap();
-        return axum::Json(json!({ "events": all[after..], "last": all.len(), "complete": true })).into_response();
+        let after: usize = query
+            .split('&')
+            .find_map(|pair| pair.strip_prefix("after="))
+            .unwrap()
+            .parse()
+            .unwrap();
+        return axum::Json(json!({ "events": all[after..], "last": all.len(), "complete": true }))
+            .into_response();
     }
-    let after: usize = headers.get("last-event-id").map_or(0, |id| id.to_str().unwrap().parse().unwrap());
-    let most = script.break_after.map_or(all.len(), |most| usize::try_from(most).unwrap());
+    let after: usize = headers
+        .get("last-event-id")
+        .map_or(0, |id| id.to_str().unwrap().parse().unwrap());
+    let most = script
+        .break_after
+        .map_or(all.len(), |most| usize::try_from(most).unwrap());
     let mut text = String::from(": hello\n\n");
     for event in all[after..].iter().take(most) {
-        text.push_str(&format!("id: {}\nevent: {}\ndata: {event}\n\n", event["seq"], event["type"].as_str().unwrap()));
+        text.push_str(&format!(
+            "id: {}\nevent: {}\ndata: {event}\n\n",
+            event["seq"],
+            event["type"].as_str().unwrap()
+        ));
     }
-    ([(header::CONTENT_TYPE, "text/event-stream")], Body::from(text)).into_response()
+    (
+        [(header::CONTENT_TYPE, "text/event-stream")],
+        Body::from(text),
+    )
+        .into_response()
+}
+
+/// Answers as an MCP server does: JSON, an event stream, nothing, or a refusal.
+fn mcp(headers: &HeaderMap, body: &[u8]) -> Response {
+    let message: Value = serde_json::from_slice(body).unwrap();
+    let seen = |name: &str| {
+        headers
+            .get(name)
+            .map(|value| value.to_str().unwrap().to_owned())
+    };
+    let answer = |result: Value| json!({ "jsonrpc": "2.0", "id": message["id"], "result": result });
+    match message["method"].as_str().unwrap() {
+        "initialize" => {
+            axum::Json(answer(json!({ "protocolVersion": "2025-11-25" }))).into_response()
+        }
+        "tools/call" => {
+            let echo = json!({ "version": seen("mcp-protocol-version"), "method": seen("mcp-method"), "name": seen("mcp-name") });
+            let progress = json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": { "progress": 1 } });
+            let text = format!("data: {progress}\n\ndata: {}\n\n", answer(echo));
+            ([(header::CONTENT_TYPE, "text/event-stream")], text).into_response()
+        }
+        "broken" => (
+            [(header::CONTENT_TYPE, "text/event-stream")],
+            ": nothing\n\n",
+        )
+            .into_response(),
+        "refused" => {
+            let problem = json!({ "type": "about:blank", "title": "No", "status": 429, "code": "rate_limited", "detail": "slower" });
+            (StatusCode::TOO_MANY_REQUESTS, axum::Json(problem)).into_response()
+        }
+        _ => StatusCode::ACCEPTED.into_response(),
+    }
 }
 
 fn host() -> Value {
