@@ -1,6 +1,6 @@
 //! `lazaret image …`: the guest image, built by the recipe and kept by digest.
 
-use crate::cli::{Image, ImageBuild, ImageDir};
+use crate::cli::image::{Image, ImageBuild, ImageDir};
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
 use crate::output::progress::Progress;

@@ -26,7 +26,8 @@ pub mod verbs;
 
 use clap::FromArgMatches;
 use cli::host::Host;
-use cli::{Cli, Command, Egress, Image, Key};
+use cli::image::Image;
+use cli::{Cli, Command, Egress, Key};
 use client::Client;
 use client::file::Environment;
 use failure::{Exit, Failure};
