@@ -19,6 +19,11 @@ pub(crate) const MMDEBSTRAP: Tool = Tool {
     name: "mmdebstrap",
     package: "mmdebstrap",
 };
+/// With it an ordinary user builds in a user namespace; root does not need it.
+pub(crate) const NEWUIDMAP: Tool = Tool {
+    name: "newuidmap",
+    package: "uidmap",
+};
 pub(crate) const MKFS_EROFS: Tool = Tool {
     name: "mkfs.erofs",
     package: "erofs-utils",
@@ -50,6 +55,12 @@ impl Tool {
         let mut command = Command::new(self.name);
         command.stdin(Stdio::null());
         command
+    }
+
+    /// Whether it can be started at all.
+    pub(crate) fn is_there(self) -> Result<(), ImageError> {
+        let output = self.command().arg("--help").output();
+        output.map(|_| ()).map_err(|error| self.no_start(&error))
     }
 
     /// Runs it to its end; each line it writes goes to `line`.
@@ -125,6 +136,7 @@ mod tests {
             name: "no-such-tool-here",
             package: "some-package",
         };
+        assert!(tool.is_there().is_err() && TAR.is_there().is_ok());
         let error = tool
             .run(tool.command(), &mut |_| {})
             .unwrap_err()

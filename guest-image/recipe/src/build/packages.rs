@@ -1,7 +1,7 @@
 //! The Debian root, as a tar archive: `root.tar`, and its digest in `sha256`.
 
 use super::sources::Sources;
-use super::tools::MMDEBSTRAP;
+use super::tools::{MMDEBSTRAP, NEWUIDMAP};
 use crate::cache::{Cache, Entry};
 use crate::error::At;
 use crate::recipe::Recipe;
@@ -73,6 +73,9 @@ pub(super) fn finish(
     archive: &Path,
     line: &mut dyn FnMut(&str),
 ) -> Result<(), ImageError> {
+    if !rustix::process::geteuid().is_root() {
+        NEWUIDMAP.is_there()?;
+    }
     if let Some(proxy) = &sources.proxy {
         command.env("http_proxy", proxy);
     }

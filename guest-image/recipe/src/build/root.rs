@@ -21,7 +21,7 @@ use std::path::Path;
 pub(super) const PACKAGES: &str = "packages";
 
 /// What belongs to one machine or one build. Directories stay, empty.
-const OUT: [&str; 9] = [
+const OUT: [&str; 10] = [
     "etc/hostname",
     "etc/hosts",
     "etc/machine-id",
@@ -31,6 +31,8 @@ const OUT: [&str; 9] = [
     "var/lib/apt/lists",
     "var/log",
     "tmp",
+    // Compiled while packages were being installed, a little differently each time.
+    "usr/share/python3/debpython/__pycache__",
 ];
 
 /// The user that runs work.
