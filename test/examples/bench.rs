@@ -21,7 +21,10 @@ fn median(mut values: Vec<u64>) -> u64 {
 
 fn resident_kib(pid: u32) -> anyhow::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("VmRSS")?;
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS:"))
+        .context("VmRSS")?;
     Ok(line.split_whitespace().nth(1).context("a size")?.parse()?)
 }
 
@@ -34,7 +37,10 @@ fn own_part(run: &Run) -> Option<u64> {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let runs: usize = std::env::var("BENCH_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(20);
+    let runs: usize = std::env::var("BENCH_RUNS")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(20);
     let git = GitServer::start().await?;
     git.commit("acme/demo", &[("README", "hello\n")]).await?;
     let mut station = Station::plan().git(&git).open().await?;
@@ -61,24 +67,47 @@ async fn main() -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "| stage | median of {runs} runs |\n| --- | --- |")?;
     let rows: [(&str, u64); 8] = [
-        ("dispatch (accepted → host has it)", of(&|run| run.stages.dispatch_ms)),
+        (
+            "dispatch (accepted → host has it)",
+            of(&|run| run.stages.dispatch_ms),
+        ),
         ("VMM runs (since create)", of(&|run| run.stages.boot.vmm_ms)),
-        ("kernel up (since create)", of(&|run| run.stages.boot.kernel_ms)),
-        ("agent adopted (since create)", of(&|run| run.stages.boot.agent_ms)),
+        (
+            "kernel up (since create)",
+            of(&|run| run.stages.boot.kernel_ms),
+        ),
+        (
+            "agent adopted (since create)",
+            of(&|run| run.stages.boot.agent_ms),
+        ),
         ("clone (in the guest)", of(&|run| run.stages.clone_ms)),
         ("command (in the guest)", of(&|run| run.stages.command_ms)),
         ("diff (in the guest)", of(&|run| run.stages.diff_ms)),
         ("whole run", of(&|run| run.stages.total_ms)),
     ];
     let api = median(api);
-    writeln!(out, "| API: delegate answered | {}.{} ms |", api / 1000, api % 1000 / 100)?;
+    writeln!(
+        out,
+        "| API: delegate answered | {}.{} ms |",
+        api / 1000,
+        api % 1000 / 100
+    )?;
     for (name, ms) in rows {
         writeln!(out, "| {name} | {ms} ms |")?;
     }
     let own = of(&own_part);
     let whole = of(&|run| run.stages.total_ms).max(1);
-    writeln!(out, "| **the controller's own part** | **{own} ms** ({}.{} % of the whole) |", own * 100 / whole, own * 1000 / whole % 10)?;
+    writeln!(
+        out,
+        "| **the controller's own part** | **{own} ms** ({}.{} % of the whole) |",
+        own * 100 / whole,
+        own * 1000 / whole % 10
+    )?;
     writeln!(out, "| controller resident, idle | {} MiB |", idle / 1024)?;
-    writeln!(out, "| controller resident, after {runs} runs | {} MiB |", after / 1024)?;
+    writeln!(
+        out,
+        "| controller resident, after {runs} runs | {} MiB |",
+        after / 1024
+    )?;
     Ok(())
 }

@@ -129,7 +129,12 @@ pub struct ExecLimits {
 
 impl Default for ExecLimits {
     fn default() -> Self {
-        Self { max_duration: Span::seconds(3600), kill_grace: Span::seconds(5), processes: 4096, open_files: 65_536 }
+        Self {
+            max_duration: Span::seconds(3600),
+            kill_grace: Span::seconds(5),
+            processes: 4096,
+            open_files: 65_536,
+        }
     }
 }
 
@@ -176,7 +181,17 @@ impl ExecExit {
 }
 
 /// What a directory entry is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum FileKind {
     /// A regular file.
@@ -190,7 +205,9 @@ pub enum FileKind {
 }
 
 /// One entry of a directory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema,
+)]
 pub struct FileEntry {
     /// Its name; bytes that are not UTF-8 are replaced.
     pub name: String,
@@ -205,7 +222,9 @@ pub struct FileEntry {
 }
 
 /// A directory's entries by name, at most 10,000 of them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema,
+)]
 pub struct Listing {
     /// The entries.
     pub entries: Vec<FileEntry>,

@@ -10,7 +10,8 @@ use lazaret_domain::egress::EgressRule;
 use lazaret_domain::run::{Cause, Outcome, RunPhase};
 use lazaret_domain::sandbox::{Reach, SandboxState};
 use lazaret_domain::{
-    Argv, BranchName, ByteSize, Cpus, Denial, DenialCode, GitRef, HostName, KeyId, RepoName, RunId, SandboxId, Span,
+    Argv, BranchName, ByteSize, Cpus, Denial, DenialCode, GitRef, HostName, KeyId, RepoName, RunId,
+    SandboxId, Span,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -55,7 +56,9 @@ impl Problem {
 }
 
 /// Which agent carries the task out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum AgentKind {
     /// Runs a command line; needs no model.
@@ -491,7 +494,20 @@ pub struct SetAdmission {
 }
 
 /// What a key may do; each scope covers those before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema, JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    ToSchema,
+    JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
     /// See runs, events, files, diffs.

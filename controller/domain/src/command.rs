@@ -18,7 +18,12 @@ impl Argv {
     /// # Errors
     /// `invalid_command` for a vector that is empty, too long, holds NUL or an empty program.
     pub fn new(words: Vec<String>) -> Result<Self, Denial> {
-        let refuse = |why: &str| Err(Denial::new(DenialCode::InvalidCommand, format!("a command {why}")));
+        let refuse = |why: &str| {
+            Err(Denial::new(
+                DenialCode::InvalidCommand,
+                format!("a command {why}"),
+            ))
+        };
         if words.is_empty() || words[0].is_empty() {
             return refuse("needs a program as its first word");
         }
@@ -50,8 +55,14 @@ impl Argv {
     pub fn display(&self) -> String {
         let quote = |word: &String| {
             let plain = !word.is_empty()
-                && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-./:=,@%+".contains(&b));
-            if plain { word.clone() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+                && word
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b"_-./:=,@%+".contains(&b));
+            if plain {
+                word.clone()
+            } else {
+                format!("'{}'", word.replace('\'', "'\\''"))
+            }
         };
         self.0.iter().map(quote).collect::<Vec<_>>().join(" ")
     }
@@ -86,14 +97,19 @@ impl FromStr for EnvName {
         if ok {
             Ok(Self(text.to_owned()))
         } else {
-            Err(Denial::new(DenialCode::InvalidName, "an environment name is letters, digits and _, not starting with a digit"))
+            Err(Denial::new(
+                DenialCode::InvalidName,
+                "an environment name is letters, digits and _, not starting with a digit",
+            ))
         }
     }
 }
 
 impl<'de> Deserialize<'de> for EnvName {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -104,9 +120,21 @@ mod tests {
     #[test]
     fn a_command_has_a_program_and_bounds() {
         assert_eq!(Argv::of(["make", "test"]).unwrap().display(), "make test");
-        assert_eq!(Argv::of(["sh", "-c", "echo 'a b'"]).unwrap().display(), "sh -c 'echo '\\''a b'\\'''");
-        for words in [vec![], vec![String::new()], vec!["a\0b".into()], vec!["x".into(); 257], vec!["x".repeat(200_000)]] {
-            assert_eq!(Argv::new(words).unwrap_err().code, DenialCode::InvalidCommand);
+        assert_eq!(
+            Argv::of(["sh", "-c", "echo 'a b'"]).unwrap().display(),
+            "sh -c 'echo '\\''a b'\\'''"
+        );
+        for words in [
+            vec![],
+            vec![String::new()],
+            vec!["a\0b".into()],
+            vec!["x".into(); 257],
+            vec!["x".repeat(200_000)],
+        ] {
+            assert_eq!(
+                Argv::new(words).unwrap_err().code,
+                DenialCode::InvalidCommand
+            );
         }
     }
 

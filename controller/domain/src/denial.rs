@@ -208,7 +208,11 @@ impl std::str::FromStr for DenialCode {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        Self::ALL.iter().copied().find(|code| code.as_str() == text).ok_or(())
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|code| code.as_str() == text)
+            .ok_or(())
     }
 }
 
@@ -232,7 +236,12 @@ impl Denial {
     /// A denial with this code and message.
     #[must_use]
     pub fn new(code: DenialCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), retry_after: None, field: None }
+        Self {
+            code,
+            message: message.into(),
+            retry_after: None,
+            field: None,
+        }
     }
 
     /// The same, naming the input field at fault.

@@ -54,10 +54,10 @@ macro_rules! made_id {
             type Err = Denial;
 
             fn from_str(text: &str) -> Result<Self, Denial> {
-                let mut bytes = text.bytes();
+                let mut letters = text.chars();
                 let shaped = text.len() == 1 + TIME_CHARS + RANDOM_CHARS
-                    && bytes.next() == Some($prefix as u8)
-                    && bytes.all(|b| ALPHABET.contains(&b));
+                    && letters.next() == Some($prefix)
+                    && letters.all(|letter| u8::try_from(letter).is_ok_and(|b| ALPHABET.contains(&b)));
                 if shaped {
                     Ok(Self(text.to_owned()))
                 } else {
@@ -86,7 +86,9 @@ macro_rules! id_traits {
         }
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+                String::deserialize(deserializer)?
+                    .parse()
+                    .map_err(serde::de::Error::custom)
             }
         }
     };
@@ -113,7 +115,9 @@ pub fn is_identifier(text: &str) -> bool {
     (1..=128).contains(&text.len())
         && text != "."
         && text != ".."
-        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
 }
 
 /// One command run in a sandbox, named by whoever asked for it: asking again for the same id never
@@ -168,11 +172,36 @@ mod tests {
     #[test]
     fn ids_out_of_form_are_refused() {
         let long = "a".repeat(129);
-        let hostile = ["../../root", "..", ".", "", "a/b", "a b", "a\nb", long.as_str(), "%2e%2e", "日本", "a;b", "a\0b"];
+        let hostile = [
+            "../../root",
+            "..",
+            ".",
+            "",
+            "a/b",
+            "a b",
+            "a\nb",
+            long.as_str(),
+            "%2e%2e",
+            "日本",
+            "a;b",
+            "a\0b",
+        ];
         for text in hostile {
-            assert_eq!(text.parse::<RunId>().unwrap_err().code, DenialCode::InvalidId, "{text:?}");
-            assert_eq!(text.parse::<SandboxId>().unwrap_err().code, DenialCode::InvalidId, "{text:?}");
-            assert_eq!(text.parse::<ExecId>().unwrap_err().code, DenialCode::InvalidId, "{text:?}");
+            assert_eq!(
+                text.parse::<RunId>().unwrap_err().code,
+                DenialCode::InvalidId,
+                "{text:?}"
+            );
+            assert_eq!(
+                text.parse::<SandboxId>().unwrap_err().code,
+                DenialCode::InvalidId,
+                "{text:?}"
+            );
+            assert_eq!(
+                text.parse::<ExecId>().unwrap_err().code,
+                DenialCode::InvalidId,
+                "{text:?}"
+            );
         }
         assert!("-rf".parse::<ExecId>().is_err());
     }

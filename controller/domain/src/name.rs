@@ -47,8 +47,13 @@ impl FromStr for RepoName {
             )
         };
         let (owner, name) = trimmed.split_once('/').ok_or_else(refuse)?;
-        let part_ok = |part: &str| part.len() <= 100 && is_identifier(part) && !part.starts_with(['-', '.']);
-        if part_ok(owner) && part_ok(name) { Ok(Self(trimmed.to_owned())) } else { Err(refuse()) }
+        let part_ok =
+            |part: &str| part.len() <= 100 && is_identifier(part) && !part.starts_with(['-', '.']);
+        if part_ok(owner) && part_ok(name) {
+            Ok(Self(trimmed.to_owned()))
+        } else {
+            Err(refuse())
+        }
     }
 }
 id_traits!(RepoName);
@@ -62,8 +67,12 @@ fn is_ref_name(text: &str) -> bool {
         && !text.contains("..")
         && !text.contains("//")
         && !text.contains("@{")
-        && text.split('/').all(|part| !part.starts_with('.') && !part.ends_with(".lock"))
-        && text.bytes().all(|b| b > b' ' && b != 0x7f && b.is_ascii() && !b"~^:?*[\\'\"`$;&|<>(){}!#".contains(&b))
+        && text
+            .split('/')
+            .all(|part| !part.starts_with('.') && !part.ends_with(".lock"))
+        && text.bytes().all(|b| {
+            b > b' ' && b != 0x7f && b.is_ascii() && !b"~^:?*[\\'\"`$;&|<>(){}!#".contains(&b)
+        })
 }
 
 /// What to check out: a branch, a tag or a commit id. Stricter than git: no shell metacharacter is
@@ -145,7 +154,9 @@ impl FromStr for HostName {
         let ok = (1..=63).contains(&text.len())
             && !text.starts_with('-')
             && !text.ends_with('-')
-            && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+            && text
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
         if ok {
             Ok(Self(text.to_owned()))
         } else {
@@ -219,7 +230,12 @@ impl FromStr for GuestPath {
     type Err = Denial;
 
     fn from_str(text: &str) -> Result<Self, Denial> {
-        let refuse = |why: &str| Err(Denial::new(DenialCode::InvalidPath, format!("a path in the workspace {why}")));
+        let refuse = |why: &str| {
+            Err(Denial::new(
+                DenialCode::InvalidPath,
+                format!("a path in the workspace {why}"),
+            ))
+        };
         if text.is_empty() {
             return Ok(Self::default());
         }
@@ -255,34 +271,101 @@ mod tests {
     #[test]
     fn repositories_are_owner_slash_name() {
         assert_eq!("acme/demo".parse::<RepoName>().unwrap().name(), "demo");
-        assert_eq!("acme/demo.git".parse::<RepoName>().unwrap().as_str(), "acme/demo");
+        assert_eq!(
+            "acme/demo.git".parse::<RepoName>().unwrap().as_str(),
+            "acme/demo"
+        );
         for text in [
-            "/etc", "a", "a/b/c", "a/..", "../../user", "https://evil/x", "-o/x", "a/-b", ".git/x", "a/b c", "a/", "/b",
-            "a/b\0", "a/.git", "", "a/$(id)", "a/b;c",
+            "/etc",
+            "a",
+            "a/b/c",
+            "a/..",
+            "../../user",
+            "https://evil/x",
+            "-o/x",
+            "a/-b",
+            ".git/x",
+            "a/b c",
+            "a/",
+            "/b",
+            "a/b\0",
+            "a/.git",
+            "",
+            "a/$(id)",
+            "a/b;c",
         ] {
-            assert_eq!(text.parse::<RepoName>().unwrap_err().code, DenialCode::InvalidRepo, "{text:?}");
+            assert_eq!(
+                text.parse::<RepoName>().unwrap_err().code,
+                DenialCode::InvalidRepo,
+                "{text:?}"
+            );
         }
     }
 
     #[test]
     fn refs_cannot_be_options_or_expressions() {
-        for text in ["main", "release/1.2", "v1.0.0", "0123456789abcdef0123456789abcdef01234567"] {
+        for text in [
+            "main",
+            "release/1.2",
+            "v1.0.0",
+            "0123456789abcdef0123456789abcdef01234567",
+        ] {
             assert!(text.parse::<GitRef>().is_ok(), "{text}");
         }
         for text in [
-            "--upload-pack=x", "-x", "a..b", "a b", "a~1", "a^", "a:b", "$(id)", "`id`", "a;b", "a\nb", "", "a.lock", "@",
-            "/a", "a/", "a//b", "@{u}", "x@{1}", ".a", "a/.b", "main\0",
+            "--upload-pack=x",
+            "-x",
+            "a..b",
+            "a b",
+            "a~1",
+            "a^",
+            "a:b",
+            "$(id)",
+            "`id`",
+            "a;b",
+            "a\nb",
+            "",
+            "a.lock",
+            "@",
+            "/a",
+            "a/",
+            "a//b",
+            "@{u}",
+            "x@{1}",
+            ".a",
+            "a/.b",
+            "main\0",
         ] {
-            assert_eq!(text.parse::<GitRef>().unwrap_err().code, DenialCode::InvalidRef, "{text:?}");
+            assert_eq!(
+                text.parse::<GitRef>().unwrap_err().code,
+                DenialCode::InvalidRef,
+                "{text:?}"
+            );
         }
     }
 
     #[test]
     fn guest_paths_stay_below_the_workspace() {
-        assert_eq!("a/b.txt".parse::<GuestPath>().unwrap().file_name(), Some("b.txt"));
+        assert_eq!(
+            "a/b.txt".parse::<GuestPath>().unwrap().file_name(),
+            Some("b.txt")
+        );
         assert!("".parse::<GuestPath>().unwrap().is_root());
-        for text in ["/etc/passwd", "..", "a/..", "a/../../x", "./a", "a//b", "a\0b", "a\nb"] {
-            assert_eq!(text.parse::<GuestPath>().unwrap_err().code, DenialCode::InvalidPath, "{text:?}");
+        for text in [
+            "/etc/passwd",
+            "..",
+            "a/..",
+            "a/../../x",
+            "./a",
+            "a//b",
+            "a\0b",
+            "a\nb",
+        ] {
+            assert_eq!(
+                text.parse::<GuestPath>().unwrap_err().code,
+                DenialCode::InvalidPath,
+                "{text:?}"
+            );
         }
         assert!("x".repeat(256).parse::<GuestPath>().is_err());
         assert!("x/".repeat(4096).parse::<GuestPath>().is_err());

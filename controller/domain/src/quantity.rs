@@ -18,7 +18,9 @@ macro_rules! text_serde {
         }
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+                String::deserialize(deserializer)?
+                    .parse()
+                    .map_err(serde::de::Error::custom)
             }
         }
     };
@@ -41,7 +43,13 @@ fn split(text: &str) -> Option<(u64, &str)> {
 pub struct ByteSize(u64);
 
 impl ByteSize {
-    const UNITS: [(&'static str, u64); 5] = [("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10), ("", 1)];
+    const UNITS: [(&'static str, u64); 5] = [
+        ("T", 1 << 40),
+        ("G", 1 << 30),
+        ("M", 1 << 20),
+        ("K", 1 << 10),
+        ("", 1),
+    ];
 
     /// A size of so many mebibytes.
     #[must_use]
@@ -79,16 +87,29 @@ impl FromStr for ByteSize {
             )
         };
         let (number, unit) = split(text).ok_or_else(refuse)?;
-        let unit = unit.strip_suffix("iB").or_else(|| unit.strip_suffix('B')).unwrap_or(unit).to_ascii_uppercase();
-        let (_, factor) = Self::UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(refuse)?;
-        let bytes = number.checked_mul(*factor).filter(|bytes| (1..=1 << 50).contains(bytes)).ok_or_else(refuse)?;
+        let unit = unit
+            .strip_suffix("iB")
+            .or_else(|| unit.strip_suffix('B'))
+            .unwrap_or(unit)
+            .to_ascii_uppercase();
+        let (_, factor) = Self::UNITS
+            .iter()
+            .find(|(name, _)| *name == unit)
+            .ok_or_else(refuse)?;
+        let bytes = number
+            .checked_mul(*factor)
+            .filter(|bytes| (1..=1 << 50).contains(bytes))
+            .ok_or_else(refuse)?;
         Ok(Self(bytes))
     }
 }
 
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (unit, factor) = Self::UNITS.iter().find(|(_, factor)| self.0 % factor == 0).unwrap_or(&("", 1));
+        let (unit, factor) = Self::UNITS
+            .iter()
+            .find(|(_, factor)| self.0.is_multiple_of(*factor))
+            .unwrap_or(&("", 1));
         write!(f, "{}{unit}", self.0 / factor)
     }
 }
@@ -101,8 +122,13 @@ text_serde!(ByteSize);
 pub struct Span(Duration);
 
 impl Span {
-    const UNITS: [(&'static str, u64); 5] =
-        [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+    const UNITS: [(&'static str, u64); 5] = [
+        ("d", 86_400_000),
+        ("h", 3_600_000),
+        ("m", 60_000),
+        ("s", 1_000),
+        ("ms", 1),
+    ];
 
     /// A span of so many seconds.
     #[must_use]
@@ -135,12 +161,18 @@ impl FromStr for Span {
             let (number, after) = split(rest).ok_or_else(refuse)?;
             let letters = after.bytes().take_while(u8::is_ascii_alphabetic).count();
             let (unit, next) = after.split_at(letters);
-            let (_, factor) = Self::UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(refuse)?;
+            let (_, factor) = Self::UNITS
+                .iter()
+                .find(|(name, _)| *name == unit)
+                .ok_or_else(refuse)?;
             if *factor >= last_unit {
                 return Err(refuse());
             }
             last_unit = *factor;
-            total = number.checked_mul(*factor).and_then(|ms| ms.checked_add(total)).ok_or_else(refuse)?;
+            total = number
+                .checked_mul(*factor)
+                .and_then(|ms| ms.checked_add(total))
+                .ok_or_else(refuse)?;
             rest = next;
         }
         if total == 0 || total > 366 * 86_400_000 {
@@ -166,7 +198,9 @@ impl fmt::Display for Span {
 text_serde!(Span);
 
 /// A count of virtual CPUs, 1 to 64.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ToSchema, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ToSchema, JsonSchema,
+)]
 #[serde(transparent)]
 pub struct Cpus(u8);
 
@@ -198,7 +232,12 @@ impl FromStr for Cpus {
 
     fn from_str(text: &str) -> Result<Self, Denial> {
         text.parse::<u64>()
-            .map_err(|_| Denial::new(DenialCode::InvalidCpus, "a vCPU count is a whole number from 1 to 64"))?
+            .map_err(|_| {
+                Denial::new(
+                    DenialCode::InvalidCpus,
+                    "a vCPU count is a whole number from 1 to 64",
+                )
+            })?
             .try_into()
     }
 }
@@ -211,7 +250,9 @@ impl fmt::Display for Cpus {
 
 impl<'de> Deserialize<'de> for Cpus {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        u64::deserialize(deserializer)?.try_into().map_err(serde::de::Error::custom)
+        u64::deserialize(deserializer)?
+            .try_into()
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -224,17 +265,53 @@ mod tests {
     fn sizes_are_read_and_written_in_binary_units() {
         assert_eq!("1G".parse::<ByteSize>().unwrap().bytes(), 1 << 30);
         assert_eq!("512MiB".parse::<ByteSize>().unwrap().to_string(), "512M");
-        for text in ["lots", "", "0", "-1", "1.5G", "1X", "99999999T", "0G", "1e9", " 1G", "1G "] {
-            assert_eq!(text.parse::<ByteSize>().unwrap_err().code, DenialCode::InvalidSize, "{text:?}");
+        for text in [
+            "lots",
+            "",
+            "0",
+            "-1",
+            "1.5G",
+            "1X",
+            "99999999T",
+            "0G",
+            "1e9",
+            " 1G",
+            "1G ",
+        ] {
+            assert_eq!(
+                text.parse::<ByteSize>().unwrap_err().code,
+                DenialCode::InvalidSize,
+                "{text:?}"
+            );
         }
     }
 
     #[test]
     fn spans_are_read_and_written_largest_unit_first() {
-        assert_eq!("1h30m".parse::<Span>().unwrap().duration(), Duration::from_secs(5400));
+        assert_eq!(
+            "1h30m".parse::<Span>().unwrap().duration(),
+            Duration::from_secs(5400)
+        );
         assert_eq!(Span::seconds(90).to_string(), "1m30s");
-        for text in ["", "0", "0s", "-1s", "10", "1m1h", "1.5h", "1w", "367d", "99999999999d", "1s1s", "s"] {
-            assert_eq!(text.parse::<Span>().unwrap_err().code, DenialCode::InvalidDuration, "{text:?}");
+        for text in [
+            "",
+            "0",
+            "0s",
+            "-1s",
+            "10",
+            "1m1h",
+            "1.5h",
+            "1w",
+            "367d",
+            "99999999999d",
+            "1s1s",
+            "s",
+        ] {
+            assert_eq!(
+                text.parse::<Span>().unwrap_err().code,
+                DenialCode::InvalidDuration,
+                "{text:?}"
+            );
         }
     }
 

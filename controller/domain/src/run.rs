@@ -106,7 +106,10 @@ impl Cause {
     /// A cause with this code and sentence.
     #[must_use]
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { code: code.into(), message: message.into() }
+        Self {
+            code: code.into(),
+            message: message.into(),
+        }
     }
 }
 
@@ -174,7 +177,11 @@ impl RunState {
         match (self, event) {
             (Self::Done(ending), _) => Err(Denial::new(
                 DenialCode::RunOver,
-                format!("the run is over ({}): {}", ending.outcome.as_str(), ending.cause.message),
+                format!(
+                    "the run is over ({}): {}",
+                    ending.outcome.as_str(),
+                    ending.cause.message
+                ),
             )),
             (_, RunEvent::Ended(ending)) => Ok(Self::Done(ending)),
             (Self::Queued, RunEvent::Started) => Ok(Self::Starting),
@@ -183,7 +190,11 @@ impl RunState {
             (Self::Parked, RunEvent::Answered) => Ok(Self::Running),
             (state, event) => Err(Denial::new(
                 DenialCode::RunNotReady,
-                format!("a run that is {} cannot take '{}'", state.phase().as_str(), event.name()),
+                format!(
+                    "a run that is {} cannot take '{}'",
+                    state.phase().as_str(),
+                    event.name()
+                ),
             )),
         }
     }
@@ -209,7 +220,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn ending(outcome: Outcome) -> Ending {
-        Ending { outcome, cause: Cause::new("exit", "the command ended"), exit_code: Some(0) }
+        Ending {
+            outcome,
+            cause: Cause::new("exit", "the command ended"),
+            exit_code: Some(0),
+        }
     }
 
     fn any_event() -> impl Strategy<Value = RunEvent> {
@@ -239,9 +254,14 @@ mod tests {
     fn a_plain_run_goes_through_its_states() {
         let state = RunState::Queued.after(RunEvent::Started).unwrap();
         let state = state.after(RunEvent::AgentStarted).unwrap();
-        let state = state.after(RunEvent::Ended(ending(Outcome::Succeeded))).unwrap();
+        let state = state
+            .after(RunEvent::Ended(ending(Outcome::Succeeded)))
+            .unwrap();
         assert_eq!(state.ending().unwrap().outcome, Outcome::Succeeded);
-        assert_eq!(state.after(RunEvent::Started).unwrap_err().code, DenialCode::RunOver);
+        assert_eq!(
+            state.after(RunEvent::Started).unwrap_err().code,
+            DenialCode::RunOver
+        );
     }
 
     proptest! {

@@ -118,7 +118,9 @@ impl SandboxState {
         match (self, event) {
             (Self::Gone, _) => Err(Denial::new(DenialCode::SandboxGone, "the sandbox is gone")),
             (_, SandboxEvent::Ended) => Ok(Self::Gone),
-            (Self::Forking, SandboxEvent::Adopted) | (Self::Asleep, SandboxEvent::Woke) => Ok(Self::Ready),
+            (Self::Forking, SandboxEvent::Adopted) | (Self::Asleep, SandboxEvent::Woke) => {
+                Ok(Self::Ready)
+            }
             (Self::Ready, SandboxEvent::Slept) => Ok(Self::Asleep),
             (state, event) => Err(Denial::new(
                 DenialCode::SandboxNotReady,

@@ -53,7 +53,7 @@ async fn serve(route: GitRoute) -> SocketAddr {
                 server
                     .serve_connection(TokioIo::new(stream), service)
                     .await
-                    .unwrap()
+                    .unwrap();
             });
         }
     });

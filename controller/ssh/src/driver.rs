@@ -154,7 +154,7 @@ impl Driver {
                 }
                 Err(denial) if transport.is_closed() => return denial,
                 Err(denial) => {
-                    tracing::warn!(host = %self.name, reason = %denial, "the uplink could not be started")
+                    tracing::warn!(host = %self.name, reason = %denial, "the uplink could not be started");
                 }
             }
             pause.wait(&never).await;

@@ -100,7 +100,7 @@ impl Ground {
         let settings = self.settings.clone();
         self.host = Some(
             local::enrol(settings, &mut |step| {
-                tracing::debug!(step, "making the host ready")
+                tracing::debug!(step, "making the host ready");
             })
             .await?,
         );

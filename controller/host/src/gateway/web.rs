@@ -56,7 +56,11 @@ async fn answer(
             return if refused {
                 problem(StatusCode::FORBIDDEN, DenialCode::EgressDenied, &detail)
             } else {
-                problem(StatusCode::BAD_GATEWAY, DenialCode::HostUnreachable, &detail)
+                problem(
+                    StatusCode::BAD_GATEWAY,
+                    DenialCode::HostUnreachable,
+                    &detail,
+                )
             };
         }
     };

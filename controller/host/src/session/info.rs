@@ -63,13 +63,11 @@ impl Facts {
                 probing.store(false, Ordering::Release);
             });
         }
-        Err(
-            Denial::new(
-                DenialCode::AcceleratorProbing,
-                "a probe guest is being booted to see which accelerator works",
-            )
-            .retry_after(10),
+        Err(Denial::new(
+            DenialCode::AcceleratorProbing,
+            "a probe guest is being booted to see which accelerator works",
         )
+        .retry_after(10))
     }
 }
 
