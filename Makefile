@@ -43,7 +43,7 @@ test: ## Every test there is, the ones with real guests included
 	@scripts/test
 
 unit: ## Only the tests that boot no guest
-	@cargo nextest run --workspace -E 'not binary(/^(vm|alone)_/)'
+	@cargo nextest run --workspace -E 'not binary(/^vm_/)'
 
 bench: ## Measures; prints medians and ratios (docs/benchmarks.md keeps the figures)
 	@scripts/bench
