@@ -110,8 +110,10 @@ impl Plan {
         // That emulation works here need not be proven anew by each test: the proof names QEMU, image
         // and boot, and one that does not fit is not used.
         if let Some(proof) = std::env::var_os("LAZARET_TEST_PROBE") {
-            std::fs::copy(proof, ground.state().join("probe-tcg.json"))
-                .context("take over the proof of LAZARET_TEST_PROBE")?;
+            let kept = ground.state().join("probe-tcg.json");
+            std::fs::copy(proof, &kept).context("take over the proof of LAZARET_TEST_PROBE")?;
+            // The host's account reads it.
+            std::fs::set_permissions(&kept, std::fs::Permissions::from_mode(0o644))?;
         }
         let host_key = ground.host()?.host_key.clone();
         let user = ground.host()?.account.name.clone();

@@ -67,7 +67,7 @@ impl Facts {
             DenialCode::AcceleratorProbing,
             "a probe guest is being booted to see which accelerator works",
         )
-        .retry_after(10))
+        .retry_after(1))
     }
 }
 

@@ -93,6 +93,16 @@ fn fit(info: &HostInfo, accel: AccelChoice) -> Result<&str, Denial> {
     info.image.as_deref().map_err(Denial::clone)
 }
 
+/// How soon a host is asked again: when it says so, while it is still probing.
+fn ask_again_after(info: &HostInfo) -> Duration {
+    match &info.accel {
+        Err(denial) if denial.code == DenialCode::AcceleratorProbing => {
+            Duration::from_secs(denial.retry_after.unwrap_or(1).clamp(1, 30).into())
+        }
+        _ => REFRESH,
+    }
+}
+
 impl Registry {
     fn entries(&self) -> MutexGuard<'_, BTreeMap<HostName, Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
@@ -121,12 +131,16 @@ impl Registry {
                         return;
                     }
                     let Some(core) = weak.upgrade() else { return };
-                    if let Err(denial) = core.hosts.refresh(&name, Duration::from_secs(120)).await {
-                        tracing::warn!(host = %name, %denial, "a host did not say what it is");
-                    }
+                    let again = match core.hosts.refresh(&name, Duration::from_secs(120)).await {
+                        Ok(info) => ask_again_after(&info),
+                        Err(denial) => {
+                            tracing::warn!(host = %name, %denial, "a host did not say what it is");
+                            REFRESH
+                        }
+                    };
                     drop(core);
                     // A change of the link is a reason to ask again, and so is the time.
-                    timeout(REFRESH, state.changed()).await.ok();
+                    timeout(again, state.changed()).await.ok();
                 }
             };
             tokio::select! {
