@@ -43,7 +43,8 @@ test: ## Every test there is, the ones with real guests included
 	@scripts/test
 
 unit: ## Only the tests that boot no guest
-	@cargo nextest run --workspace -E 'not binary(/^vm_/)'
+	@scripts/prepare test
+	@PATH="$(CURDIR)/$(TOOLS):$$PATH" cargo nextest run --workspace -E 'not binary(/^vm_/)'
 
 bench: ## Measures; prints medians and ratios (docs/benchmarks.md keeps the figures)
 	@scripts/bench

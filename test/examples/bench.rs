@@ -1,9 +1,9 @@
 //! `make bench`: how long each stage of a delegated run takes, and what is the controller's own.
 //!
 //! Every figure is measured in this one run; medians are of `BENCH_RUNS` runs (20 if not said),
-//! one after another. The controller's own part is what is left of a run's total when the boot (as
-//! the host measured it) and the commands in the guest (as the guest measured them) are taken away:
-//! API, journal, events, both SSH hops, session and shim.
+//! one after another. The controller's own part is what is left of a run's total when the boot and the
+//! commands in the guest are taken away, all as the shim measured them from outside: API, journal,
+//! events, SSH, session and the shim's own records.
 
 use anyhow::Context;
 use lazaret_api::public::{CreateRun, Run};
@@ -28,11 +28,12 @@ fn resident_kib(pid: u32) -> anyhow::Result<u64> {
     Ok(line.split_whitespace().nth(1).context("a size")?.parse()?)
 }
 
-/// What is left of a run's total without boot and guest.
+/// What is left of a run's total without VMM, kernel and guest.
 fn own_part(run: &Run) -> Option<u64> {
     let stages = &run.stages;
     let guest = stages.clone_ms? + stages.command_ms? + stages.diff_ms?;
-    stages.total_ms?.checked_sub(stages.boot.agent_ms? + guest)
+    let boot = stages.boot.agent_ms?.checked_sub(stages.boot.shim_ms?)?;
+    stages.total_ms?.checked_sub(boot + guest)
 }
 
 #[tokio::main]
@@ -66,10 +67,14 @@ async fn main() -> anyhow::Result<()> {
     let of = |pick: &dyn Fn(&Run) -> Option<u64>| median(all.iter().filter_map(pick).collect());
     let mut out = std::io::stdout().lock();
     writeln!(out, "| stage | median of {runs} runs |\n| --- | --- |")?;
-    let rows: [(&str, u64); 8] = [
+    let rows: [(&str, u64); 9] = [
         (
             "dispatch (accepted → host has it)",
             of(&|run| run.stages.dispatch_ms),
+        ),
+        (
+            "shim ready to start the VMM (since create)",
+            of(&|run| run.stages.boot.shim_ms),
         ),
         ("VMM runs (since create)", of(&|run| run.stages.boot.vmm_ms)),
         (

@@ -50,13 +50,18 @@ fn test_names() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for source in sources {
         let text = fs::read_to_string(&source).expect("a readable source");
-        for line in text.lines() {
-            let line = line
-                .trim_start()
-                .trim_start_matches("pub ")
-                .trim_start_matches("async ");
-            if let Some(rest) = line.strip_prefix("fn ") {
-                names.extend(rest.split(['(', '<']).next().map(str::to_owned));
+        // A function is a test by the attribute above it; further attributes may stand between.
+        let mut marked = false;
+        for line in text.lines().map(str::trim_start) {
+            if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
+                marked = true;
+            } else if !line.starts_with("#[") && !line.starts_with("//") {
+                let name = line
+                    .trim_start_matches("async ")
+                    .strip_prefix("fn ")
+                    .and_then(|rest| rest.split(['(', '<']).next());
+                names.extend(name.filter(|_| marked).map(str::to_owned));
+                marked = false;
             }
         }
     }

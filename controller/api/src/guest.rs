@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `GET /v1/health` | [`Health`] |
 //! | `POST /v1/adopt` | [`Adopt`] → [`Adopted`]; once; nothing else but health is answered before |
+//! | `PUT /v1/clock` | [`Clock`] → [`Clock`]: sets the wall clock, and what it says then |
 //! | `POST /v1/exec` | body: [`ExecSpec`] as one length-prefixed (u32, big-endian) JSON, then standard input; answer: [`crate::frame`]s, the last of which is an exit frame. Dropping the answer kills the command's process group |
 //! | `GET /v1/list?path=P` | [`Listing`] of a directory of the workspace |
 //! | `GET /v1/files?path=P` | the file or tree as a tar stream |
@@ -62,8 +63,9 @@ pub struct Health {
     pub protocol: u32,
     /// The kernel's release.
     pub kernel: String,
-    /// The kernel's boot id.
-    pub boot_id: String,
+    /// The kernel's boot id, once the guest was adopted: before that it is not drawn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
     /// Milliseconds since the kernel started.
     pub uptime_ms: u64,
     /// Whether it was told who it is.
@@ -94,6 +96,14 @@ pub struct Adopted {
     /// The kernel's release.
     pub kernel: String,
     /// The guest's wall clock after it was set: nanoseconds since 1970.
+    pub wall_clock_ns: i64,
+}
+
+/// A wall clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Clock {
+    /// Nanoseconds since 1970.
     pub wall_clock_ns: i64,
 }
 
@@ -168,7 +178,8 @@ pub struct ExecExit {
     /// One sentence where that helps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// How long it ran, in milliseconds.
+    /// How long it ran, in milliseconds: by the guest's clock as the guest sends it, by the host's
+    /// (from asking the guest to its last answer) as everybody else reads it.
     pub duration_ms: u64,
 }
 

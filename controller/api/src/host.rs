@@ -100,19 +100,78 @@ pub struct SandboxSpec {
     pub boot_tries: u8,
 }
 
+/// What a template is to be made for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TemplateSpec {
+    /// The image by digest.
+    pub image: String,
+    /// Memory of the guest.
+    pub memory: ByteSize,
+    /// Virtual CPUs.
+    pub cpus: Cpus,
+    /// The size of its disk.
+    pub disk: ByteSize,
+    /// What accelerators are allowed.
+    pub accel: AccelChoice,
+    /// Each boot try is given up after this long.
+    pub boot_deadline: Span,
+}
+
+impl TemplateSpec {
+    /// The template that such a sandbox is forked from.
+    #[must_use]
+    pub fn of(spec: &SandboxSpec) -> Self {
+        Self {
+            image: spec.image.clone(),
+            memory: spec.memory,
+            cpus: spec.cpus,
+            disk: spec.disk,
+            accel: spec.accel,
+            boot_deadline: spec.boot_deadline,
+        }
+    }
+}
+
+/// A template: a frozen guest that sandboxes are forked from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Template {
+    /// Its name, made from all that it depends on.
+    pub name: String,
+    /// The image it was booted from.
+    pub image: String,
+    /// How its instructions are executed.
+    pub accel: Accel,
+    /// Memory of the guest.
+    pub memory: ByteSize,
+    /// Virtual CPUs.
+    pub cpus: Cpus,
+    /// The size of its disk.
+    pub disk: ByteSize,
+}
+
 /// How long each stage took, in milliseconds since the sandbox was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema, JsonSchema)]
 pub struct BootStages {
+    /// The shim runs and has all it needs to start the VMM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shim_ms: Option<u64>,
     /// The VMM process runs and its monitor answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vmm_ms: Option<u64>,
-    /// The kernel has handed over to the guest agent.
+    /// The vCPU of a fork runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running_ms: Option<u64>,
+    /// The kernel has handed over to the guest agent; a fork does not boot one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_ms: Option<u64>,
     /// The guest agent answered and was adopted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_ms: Option<u64>,
-    /// How many boots were tried.
+    /// Whether it was forked from a template rather than booted.
+    #[serde(default)]
+    pub forked: bool,
+    /// How many forks, or else boots, were tried.
     pub tries: u8,
 }
 

@@ -10,7 +10,8 @@ use utoipa::ToSchema;
 /// A program and its arguments, 1 to 256 of them, 128 KiB in all, without NUL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema, JsonSchema)]
 #[serde(transparent)]
-pub struct Argv(Vec<String>);
+#[schema(min_items = 1, max_items = 256)]
+pub struct Argv(#[schemars(length(min = 1, max = 256))] Vec<String>);
 
 impl Argv {
     /// Checks a vector.

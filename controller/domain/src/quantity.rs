@@ -202,7 +202,8 @@ text_serde!(Span);
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ToSchema, JsonSchema,
 )]
 #[serde(transparent)]
-pub struct Cpus(u8);
+#[schema(minimum = 1, maximum = 64)]
+pub struct Cpus(#[schemars(range(min = 1, max = 64))] u8);
 
 impl Cpus {
     /// One virtual CPU.

@@ -1,7 +1,7 @@
 //! JSON and query text into checked values; what is wrong with them, by code and field. HTTP bodies
 //! and MCP arguments both go through here, so the same mistake gets the same code on both.
 
-use lazaret_domain::{Denial, DenialCode};
+use lazaret_domain::{Denial, DenialClass, DenialCode};
 use serde::de::DeserializeOwned;
 use std::error::Error;
 
@@ -14,15 +14,17 @@ pub(crate) fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Denial>
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
-        let syntax = !error.inner().is_data();
-        if syntax {
-            let (line, column) = (error.inner().line(), error.inner().column());
+        let fault = error.inner();
+        let (line, column) = (fault.line(), fault.column());
+        if !fault.is_data() {
             return Denial::new(
                 DenialCode::InvalidRequest,
                 format!("not JSON (line {line}, column {column})"),
             );
         }
-        denial_of(&error.inner().to_string(), &path)
+        let message = fault.to_string();
+        let place = format!(" at line {line} column {column}");
+        denial_of(message.strip_suffix(&place).unwrap_or(&message), &path)
     })?;
     json.end().map_err(|_| {
         Denial::new(
@@ -42,33 +44,42 @@ pub(crate) fn from_value<T: DeserializeOwned>(value: serde_json::Value) -> Resul
 }
 
 /// A denial for a query that was not understood.
-pub(crate) fn query_denial(error: &dyn Error) -> Denial {
+pub(crate) fn query_denial(error: &(dyn Error + 'static)) -> Denial {
     // The rejection wraps the reader's error; the innermost one has the words without the frame.
     let mut innermost = error;
     while let Some(source) = innermost.source() {
         innermost = source;
     }
-    denial_of(&innermost.to_string(), "")
+    match innermost.downcast_ref::<serde_path_to_error::Error<serde::de::value::Error>>() {
+        Some(error) => denial_of(&error.inner().to_string(), &error.path().to_string()),
+        None => denial_of(&innermost.to_string(), ""),
+    }
 }
 
-/// Finds the denial in a reader's message. Checked types fail with the text of their [`Denial`],
-/// which ends in its code in brackets.
+/// The denial that a checked type failed with: such a message ends in the code, in brackets.
+///
+/// What else a message holds may be the caller's own words, so they must not pass for a code: only
+/// the very end counts (readers quote input in the middle), and only a code about input.
+fn checked(message: &str) -> Option<Denial> {
+    let (text, code) = message.strip_suffix(')')?.rsplit_once(" (")?;
+    let code = code.parse::<DenialCode>().ok()?;
+    matches!(code.class(), DenialClass::Invalid | DenialClass::TooLarge)
+        .then(|| Denial::new(code, text))
+}
+
+/// Finds the denial in a reader's message, which has no place in it any more.
 fn denial_of(message: &str, path: &str) -> Denial {
-    let message = message.split(" at line ").next().unwrap_or(message);
-    let field = (!path.is_empty() && path != ".").then(|| path.to_owned());
-    let with_field = |denial: Denial| match field.clone() {
-        Some(field) => denial.at(field),
-        None => denial,
+    let with_field = |denial: Denial| {
+        if path.is_empty() || path == "." {
+            denial
+        } else {
+            denial.at(path)
+        }
     };
-    let inner = message.rsplit_once(" (").and_then(|(text, code)| {
-        let code = code.split(')').next()?.parse::<DenialCode>().ok()?;
-        // Readers of queries put the field before the text: `before: a run id is …`.
-        Some(with_field(Denial::new(code, text)))
-    });
-    if let Some(denial) = inner {
-        return denial;
+    if let Some(denial) = checked(message) {
+        return with_field(denial);
     }
-    if let Some(rest) = message.split_once("unknown field `").map(|(_, rest)| rest) {
+    if let Some(rest) = message.strip_prefix("unknown field `") {
         let name: String = rest
             .chars()
             .take_while(|c| *c != '`')
@@ -99,6 +110,7 @@ fn denial_of(message: &str, path: &str) -> Denial {
 mod tests {
     use super::*;
     use lazaret_api::public::CreateRun;
+    use serde_json::json;
 
     fn code_of(body: &str) -> (DenialCode, Option<String>) {
         let denial = from_slice::<CreateRun>(body.as_bytes()).unwrap_err();
@@ -160,6 +172,31 @@ mod tests {
         for (body, code, field) in cases {
             assert_eq!(code_of(body), (code, field.map(str::to_owned)), "{body}");
         }
+    }
+
+    #[test]
+    fn no_words_of_the_caller_pass_for_a_code() {
+        let codes = ["internal", "unauthenticated", "too_large", "invalid_id"];
+        let tails = ["", " at line 1 column 1", " at line "];
+        for (code, tail) in codes.into_iter().flat_map(|c| tails.map(|t| (c, t))) {
+            let said = format!("x ({code}){tail}");
+            let agent = json!({ "agent": said }).to_string();
+            let found = code_of(&agent);
+            assert_eq!(found, (DenialCode::UnknownAgent, Some("agent".into())));
+            let field = json!({ said.clone(): 1 }).to_string();
+            assert_eq!(
+                code_of(&field),
+                (DenialCode::UnknownField, Some(said.clone()))
+            );
+            let typed = json!({ "task": { said: 1 } }).to_string();
+            assert_eq!(code_of(&typed).0, DenialCode::InvalidRequest);
+        }
+        // Nor for an unknown field.
+        let agent = json!({ "agent": "unknown field `task`" }).to_string();
+        assert_eq!(code_of(&agent).0, DenialCode::UnknownAgent);
+        // A type that failed with a code about something else than its input has none.
+        assert_eq!(checked("a fault (internal)"), None);
+        assert!(checked("a run id is 17 characters (invalid_id)").is_some());
     }
 
     #[test]

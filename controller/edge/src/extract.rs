@@ -1,13 +1,14 @@
 //! What handlers take: bodies, queries, paths and headers, already checked.
 
+use crate::body::{self, Bounds};
 use crate::decode;
 use crate::problem::Refusal;
 use crate::state::Edge;
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::Bytes;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::HeaderMap;
-use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use lazaret_domain::{Denial, DenialCode};
 use lazaret_services::IdempotencyKey;
@@ -29,7 +30,8 @@ impl<T: DeserializeOwned> FromRequest<Edge> for JsonBody<T> {
             );
             return Err(denial.into());
         }
-        let bytes = read(request, edge.settings.json_body).await?;
+        let (parts, body) = request.into_parts();
+        let bytes = body::read(&parts.headers, body, Bounds::json(&edge.settings)).await?;
         Ok(Self(decode::from_slice(&bytes)?))
     }
 }
@@ -57,38 +59,10 @@ impl FromRequest<Edge> for UploadBody {
             let denial = Denial::new(DenialCode::RateLimited, "too many uploads at the same time");
             return Err(denial.retry_after(1).into());
         };
-        let bytes = read(request, edge.settings.upload_body).await?;
+        let (parts, body) = request.into_parts();
+        let bytes = body::read(&parts.headers, body, Bounds::upload(&edge.settings)).await?;
         Ok(Self { bytes, held })
     }
-}
-
-/// Reads a body whole, unless it is longer than allowed, with or without a length announced.
-async fn read(request: Request<Body>, limit: usize) -> Result<Bytes, Denial> {
-    let too_large = || {
-        Denial::new(
-            DenialCode::TooLarge,
-            format!("the body is longer than {limit} bytes"),
-        )
-    };
-    let announced = request
-        .headers()
-        .get(CONTENT_LENGTH)
-        .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    if announced.is_some_and(|length| length > limit) {
-        return Err(too_large());
-    }
-    to_bytes(request.into_body(), limit).await.map_err(|error| {
-        let over = std::error::Error::source(&error)
-            .is_some_and(|source| source.is::<http_body_util::LengthLimitError>());
-        if over {
-            too_large()
-        } else {
-            Denial::new(
-                DenialCode::InvalidRequest,
-                "the body could not be read to its end",
-            )
-        }
-    })
 }
 
 /// A query of a known shape; names that it does not have are refused.
@@ -139,15 +113,17 @@ fn unreadable(_: &PathRejection) -> Refusal {
     Denial::new(DenialCode::InvalidId, "a part of the path is not UTF-8").into()
 }
 
-/// The `Idempotency-Key` header. Every mutation takes it; those that are idempotent by themselves
-/// need it for nothing, and still refuse one that is out of form.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+/// The `Idempotency-Key` header. Mutations that are idempotent by themselves need it for nothing,
+/// and still refuse one that is out of form.
 pub(crate) struct Idempotency(pub(crate) Option<IdempotencyKey>);
 
 impl<S: Sync> FromRequestParts<S> for Idempotency {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
-        let mut values = parts.headers.get_all("idempotency-key").iter();
+        let mut values = parts.headers.get_all(IDEMPOTENCY_KEY).iter();
         let Some(value) = values.next() else {
             return Ok(Self(None));
         };
@@ -160,5 +136,24 @@ impl<S: Sync> FromRequestParts<S> for Idempotency {
         }
         // What is not ASCII fails as an empty key does.
         Ok(Self(Some(value.to_str().unwrap_or_default().parse()?)))
+    }
+}
+
+/// Refuses the `Idempotency-Key` header, for mutations that do their work again when they are asked
+/// again and remember no key: a caller that sends one counts on what would not hold.
+pub(crate) struct NotIdempotent;
+
+impl<S: Sync> FromRequestParts<S> for NotIdempotent {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+        if !parts.headers.contains_key(IDEMPOTENCY_KEY) {
+            return Ok(Self);
+        }
+        let denial = Denial::new(
+            DenialCode::InvalidRequest,
+            "this route takes no Idempotency-Key: asked again, it does its work again; send the request without it",
+        );
+        Err(denial.at("Idempotency-Key").into())
     }
 }

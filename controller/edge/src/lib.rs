@@ -17,6 +17,7 @@
 //! | `auth` | the one guard, the bearer key, the throttle |
 //! | `origin`, `client` | foreign `Host` and `Origin`; who a client is behind proxies |
 //! | `headers`, `problem`, `limits` | what every answer carries; refusals; bounds |
+//! | `body` | reading bodies, in bounds of length and time |
 //! | `decode`, `extract` | bodies, queries and paths into checked values |
 //! | `routes`, `sse` | `/api/v1` |
 //! | [`mcp`] | `/mcp` |
@@ -24,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod auth;
+mod body;
 mod client;
 mod decode;
 mod detached;
@@ -43,7 +45,7 @@ mod state;
 mod table;
 
 pub use openapi::document;
-pub use server::serve;
+pub use server::{Deadlines, serve, serve_within};
 pub use settings::EdgeSettings;
 pub use table::{Access, RouteAccess};
 

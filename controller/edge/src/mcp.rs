@@ -13,6 +13,7 @@ mod catalog;
 pub(crate) mod mount;
 mod progress;
 mod reply;
+mod short;
 mod tools;
 
 pub use catalog::list as tool_list;

@@ -2,7 +2,7 @@
 //! the scope, the problem document) is added here from the route table.
 
 use crate::table::{Access, Table};
-use lazaret_api::public::{Problem, Scope};
+use lazaret_api::public::Problem;
 use lazaret_domain::DenialCode;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::schema::{Schema, Type};
@@ -16,7 +16,10 @@ use utoipa::{PartialSchema, ToSchema};
 const BEARER: &str = "key";
 
 const ABOUT: &str = "Errors are application/problem+json (RFC 9457) with a stable `code`. Unknown fields and unknown \
-    query names are refused. Mutations take `Idempotency-Key`. JSON bodies are at most 1 MiB, uploads 96 MiB.";
+    query names are refused. `POST /api/v1/runs` takes `Idempotency-Key`: asking again under the same key finds the same run. \
+    `POST /api/v1/keys` and `POST /api/v1/runs/{run}/exec` do their work again when they are asked again and refuse \
+    the header. Every other mutation is idempotent by itself; there the header is checked for its form and means \
+    nothing. JSON bodies are at most 1 MiB, uploads 96 MiB, and a body that pauses for 30 seconds is given up.";
 
 /// The document of all routes.
 #[must_use]
@@ -90,7 +93,7 @@ pub(crate) fn describe_access(operation: &mut Operation, access: Access) {
         Access::Public => operation.security = Some(Vec::new()),
         Access::Scope(scope) => {
             operation.security = Some(vec![SecurityRequirement::new(BEARER, Vec::<String>::new())]);
-            let needs = format!("Needs a key of scope `{}`.", scope_word(scope));
+            let needs = format!("Needs a key of scope `{}`.", scope.as_str());
             operation.description = Some(
                 match operation.description.take().filter(|text| !text.is_empty()) {
                     Some(text) => format!("{text}\n\n{needs}"),
@@ -98,15 +101,6 @@ pub(crate) fn describe_access(operation: &mut Operation, access: Access) {
                 },
             );
         }
-    }
-}
-
-fn scope_word(scope: Scope) -> &'static str {
-    match scope {
-        Scope::Read => "read",
-        Scope::Run => "run",
-        Scope::Operate => "operate",
-        Scope::Admin => "admin",
     }
 }
 

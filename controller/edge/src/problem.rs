@@ -47,17 +47,13 @@ pub(crate) fn status_of(code: DenialCode) -> StatusCode {
 }
 
 /// The problem document of a denial.
-pub(crate) fn problem_of(denial: Denial) -> Problem {
+pub(crate) fn problem_of(denial: &Denial) -> Problem {
     let status = status_of(denial.code);
-    Problem {
-        kind: "about:blank".to_owned(),
-        title: status.canonical_reason().unwrap_or("Error").to_owned(),
-        status: status.as_u16(),
-        code: denial.code,
-        detail: denial.message,
-        field: denial.field,
-        retry_after: denial.retry_after,
-    }
+    Problem::of(
+        denial,
+        status.as_u16(),
+        status.canonical_reason().unwrap_or("Error"),
+    )
 }
 
 impl IntoResponse for Refusal {
@@ -67,7 +63,7 @@ impl IntoResponse for Refusal {
         if status.is_server_error() {
             tracing::warn!(code = %self.0.code, reason = self.0.message, "a request could not be served");
         }
-        let mut response = (status, Json(problem_of(self.0))).into_response();
+        let mut response = (status, Json(problem_of(&self.0))).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         if let Some(seconds) = retry_after {
@@ -120,6 +116,41 @@ pub(crate) fn panicked(panic: Box<dyn Any + Send>) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Spoken between controller and hosts or to guests, and never to callers of the API.
+    const INNER: &[DenialCode] = &[
+        DenialCode::SandboxNotFound,
+        DenialCode::ExecNotFound,
+        DenialCode::SpecMismatch,
+        DenialCode::StaleFence,
+        DenialCode::GitUpstream,
+    ];
+
+    #[test]
+    fn the_manual_lists_every_code_under_its_status() {
+        let manual = include_str!("../../../docs/api.md");
+        let (_, table) = manual.split_once("| status | codes |").unwrap();
+        let mut listed = Vec::new();
+        for row in table
+            .lines()
+            .skip(2)
+            .take_while(|line| line.starts_with('|'))
+        {
+            let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
+            let groups = cells[1].split(" · ");
+            for (status, codes) in cells[0].split(" · ").zip(groups) {
+                for code in codes.split_whitespace() {
+                    let code: DenialCode = code.trim_matches('`').parse().unwrap();
+                    assert_eq!(status_of(code).as_str(), status, "{code}");
+                    listed.push(code);
+                }
+            }
+        }
+        for code in DenialCode::ALL {
+            let times = listed.iter().filter(|listed| *listed == code).count();
+            assert_eq!(times, usize::from(!INNER.contains(code)), "{code}");
+        }
+    }
 
     #[test]
     fn every_code_has_an_error_status() {

@@ -19,7 +19,12 @@ pub const UPLOAD_BODY: usize = 96 << 20;
 pub const REQUESTS_PER_SECOND: u32 = 200;
 /// And this often at once.
 pub const REQUEST_BURST: u32 = 2000;
-
+/// A body may pause for this long, and not longer, between two pieces.
+pub const BODY_PAUSE: Duration = Duration::from_secs(30);
+/// A JSON body is read within this time, from its first byte to its last.
+pub const JSON_WITHIN: Duration = Duration::from_secs(60);
+/// An upload is read within this time: the largest needs 110 kB a second.
+pub const UPLOAD_WITHIN: Duration = Duration::from_secs(15 * 60);
 /// How often a silent stream says that it is alive.
 pub const COMMENT_EVERY: Duration = Duration::from_secs(10);
 
@@ -38,6 +43,12 @@ pub struct EdgeSettings {
     pub json_body: usize,
     /// The longest upload, in bytes.
     pub upload_body: usize,
+    /// The longest pause between two pieces of a body.
+    pub body_pause: Duration,
+    /// The longest that reading a JSON body takes. It holds for MCP messages too.
+    pub json_within: Duration,
+    /// The longest that reading an upload takes.
+    pub upload_within: Duration,
     /// How often one client may ask in a second, on average.
     pub requests_per_second: u32,
     /// How often one client may ask at once.
@@ -85,6 +96,9 @@ impl EdgeSettings {
             trusted_proxies: Vec::new(),
             json_body: JSON_BODY,
             upload_body: UPLOAD_BODY,
+            body_pause: BODY_PAUSE,
+            json_within: JSON_WITHIN,
+            upload_within: UPLOAD_WITHIN,
             requests_per_second: REQUESTS_PER_SECOND,
             request_burst: REQUEST_BURST,
             comment_every: COMMENT_EVERY,

@@ -5,6 +5,7 @@ use anyhow::Context;
 use lazaret_api::host::AccelChoice;
 use lazaret_domain::{ByteSize, Cpus, Span};
 use serde::Deserialize;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 /// The name of the settings file.
@@ -18,6 +19,9 @@ pub struct HostConfig {
     pub max_sandboxes: u32,
     /// No sandbox is created while less disk than this is free.
     pub min_free_disk: ByteSize,
+    /// How many times the free disk (beyond [`Self::min_free_disk`]) is promised to sandboxes: what
+    /// their disks may still grow by, together. 1 promises nothing that is not there.
+    pub disk_overcommit: NonZeroU32,
     /// The most memory a sandbox may have.
     pub max_memory: ByteSize,
     /// The largest disk a sandbox may have.
@@ -46,6 +50,8 @@ pub struct HostConfig {
     pub health_deadline: Span,
     /// More kernel parameters, as one text.
     pub kernel_args: String,
+    /// Whether sandboxes are forked from templates where there is one, and templates are made.
+    pub templates: bool,
 }
 
 impl Default for HostConfig {
@@ -53,6 +59,7 @@ impl Default for HostConfig {
         Self {
             max_sandboxes: 5,
             min_free_disk: ByteSize::mebibytes(2 << 10),
+            disk_overcommit: NonZeroU32::MIN.saturating_add(3),
             max_memory: ByteSize::mebibytes(16 << 10),
             max_disk: ByteSize::mebibytes(256 << 10),
             max_cpus: Cpus::try_from(16).unwrap_or(Cpus::ONE),
@@ -66,6 +73,7 @@ impl Default for HostConfig {
             health_every: Span::seconds(15),
             health_deadline: Span::seconds(60),
             kernel_args: String::new(),
+            templates: true,
         }
     }
 }
@@ -107,6 +115,7 @@ mod tests {
             "min_free_disk = \"lots\"",
             "max_sandboxes = -1",
             "max_cpus = 0",
+            "disk_overcommit = 0",
         ] {
             std::fs::write(dir.path().join(FILE), text).unwrap();
             assert!(HostConfig::load(dir.path()).is_err(), "{text}");

@@ -30,6 +30,7 @@ pub mod uplink;
 mod image;
 mod pipe;
 mod process;
+mod template;
 mod vmm;
 mod wire;
 

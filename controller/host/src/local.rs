@@ -18,8 +18,10 @@
 mod account;
 mod cgroup;
 mod error;
+mod forerunner;
 mod keys;
 mod place;
+mod port;
 mod sshd;
 mod tool;
 
@@ -39,7 +41,8 @@ pub struct LocalSettings {
     pub account: String,
     /// The program to install; usually the running one.
     pub program: PathBuf,
-    /// The port of its sshd on loopback. None: the one used last time, else a free one.
+    /// The port of its sshd on loopback. None: the one used last time, which is then insisted on,
+    /// else a free one.
     pub port: Option<u16>,
     /// The host's settings, written to `host.toml`; see [`crate::config::HostConfig`].
     pub host: toml::Table,

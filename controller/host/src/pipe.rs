@@ -8,15 +8,23 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::pin::Pin;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, Join};
 use tokio::net::{UnixStream, unix::pipe};
 use tokio::task::JoinHandle;
 
 /// Requests that one connection carries at once.
 const STREAMS: u32 = 256;
-/// Bytes in flight per request and per connection: enough for a long line, little enough to hold.
-const STREAM_WINDOW: u32 = 1 << 20;
-const CONNECTION_WINDOW: u32 = 4 << 20;
+/// Bytes in flight per request: enough for a long line, little enough to hold. The connection holds
+/// that of all requests, so that one whose taker has stopped holds up no other.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = (STREAMS + 1) * STREAM_WINDOW;
+
+/// A program on this machine that does not answer a ping for so long hangs.
+const PING_EVERY: Duration = Duration::from_secs(15);
+const PING_PATIENCE: Duration = Duration::from_secs(30);
+/// How long it may take to be reached.
+const REACHED: Duration = Duration::from_secs(5);
 
 type Reader = Pin<Box<dyn AsyncRead + Send>>;
 type Writer = Pin<Box<dyn AsyncWrite + Send>>;
@@ -89,8 +97,22 @@ pub(crate) async fn ask_over<IO>(io: IO) -> hyper::Result<Asker>
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    ask_pinging(io, None, PING_PATIENCE).await
+}
+
+/// The same, ending the connection, and all that is asked over it, when a ping is not answered.
+async fn ask_pinging<IO>(
+    io: IO,
+    every: Option<Duration>,
+    patience: Duration,
+) -> hyper::Result<Asker>
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
+        .keep_alive_interval(every)
+        .keep_alive_timeout(patience)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .handshake(TokioIo::new(io))
@@ -103,8 +125,35 @@ where
     Ok(Asker { sender, driver })
 }
 
-/// Asks what listens on a Unix socket.
+/// Asks what listens on a Unix socket. Whoever hangs there is noticed: what is asked of it fails
+/// within a minute, however long its answer may take otherwise.
+///
+/// # Errors
+/// If nobody listens there, or takes too long to be reached.
 pub(crate) async fn ask_socket(path: &Path) -> io::Result<SendRequest<Body>> {
-    let stream = UnixStream::connect(path).await?;
-    Ok(ask_over(stream).await.map_err(io::Error::other)?.sender)
+    let reach = async {
+        let stream = UnixStream::connect(path).await?;
+        ask_pinging(stream, Some(PING_EVERY), PING_PATIENCE)
+            .await
+            .map_err(io::Error::other)
+    };
+    Ok(tokio::time::timeout(REACHED, reach).await??.sender)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    #[tokio::test]
+    async fn what_hangs_is_noticed() {
+        // The other end takes bytes, and never looks at them.
+        let (ours, _hanging) = UnixStream::pair().unwrap();
+        let short = Duration::from_millis(20);
+        let mut asker = ask_pinging(ours, Some(short), short).await.unwrap();
+        let request = Request::get("http://shim/").body(Body::empty()).unwrap();
+        let asked = asker.sender.send_request(request);
+        let asked = tokio::time::timeout(Duration::from_secs(30), asked).await;
+        assert!(asked.expect("it is noticed").is_err());
+    }
 }

@@ -166,6 +166,7 @@ async fn boot(state: &State, accel: Accel, digest: &str) -> Result<(), Denial> {
         disk: None,
         probe: true,
         kernel_args: String::new(),
+        origin: vmm::Origin::Boot,
     };
     // A directory of this process's own, so that two probes do not meet.
     let dir = state.root().join(format!("probe-{}", std::process::id()));

@@ -4,13 +4,20 @@
 //! and the boot it lived in, and is signalled through a descriptor of it that was opened before the
 //! check, so that a stranger who got the number in between cannot be hit.
 
+mod program;
+mod stat;
+
+pub(crate) use program::find as find_program;
+
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
+use stat::Stat;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A process that was seen alive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,10 +35,9 @@ pub(crate) struct Identity {
 impl Identity {
     /// Who this pid is at this time.
     pub(crate) fn of(pid: i32) -> io::Result<Self> {
-        let (_, start_time) = stat(pid)?;
         Ok(Self {
             pid,
-            start_time,
+            start_time: Stat::of(pid)?.start_time,
             exe: exe(pid)?,
             boot_id: boot_id()?,
         })
@@ -42,6 +48,14 @@ impl Identity {
         Self::of(rustix::process::getpid().as_raw_nonzero().get())
     }
 
+    /// The processes that a process started and that have not ended.
+    pub(crate) fn children_of(parent: i32) -> Vec<Self> {
+        let known = stat::children(parent)
+            .into_iter()
+            .filter_map(|pid| Self::of(pid).ok());
+        known.filter(Self::is_alive).collect()
+    }
+
     /// Whether it lived before the host was restarted.
     pub(crate) fn is_of_this_boot(&self) -> bool {
         boot_id().is_ok_and(|id| id == self.boot_id)
@@ -50,7 +64,9 @@ impl Identity {
     /// Whether it still runs. One that has exited and only waits to be reaped does not.
     pub(crate) fn is_alive(&self) -> bool {
         self.is_of_this_boot()
-            && matches!(stat(self.pid), Ok((state, start)) if state != 'Z' && state != 'X' && start == self.start_time)
+            && Stat::of(self.pid).is_ok_and(|stat| {
+                !matches!(stat.state, 'Z' | 'X') && stat.start_time == self.start_time
+            })
             && exe(self.pid).is_ok_and(|exe| exe == self.exe)
     }
 
@@ -74,41 +90,48 @@ impl Identity {
         let Some(fd) = self.open() else {
             return !self.is_alive();
         };
-        if let Err(error) = pidfd_send_signal(&fd, Signal::KILL)
-            && error != rustix::io::Errno::SRCH
-        {
-            tracing::error!(pid = self.pid, %error, "a process could not be killed");
-            return false;
+        send(&fd, self.pid, Signal::KILL) && wait(fd, limit).await
+    }
+
+    /// Asks it to end, and does not wait. A process that took over the pid is left alone.
+    pub(crate) fn ask_to_end(&self) {
+        if let Some(fd) = self.open() {
+            send(&fd, self.pid, Signal::TERM);
         }
-        wait(fd, limit).await
+    }
+}
+
+/// Says whether the signal was sent or not needed any more.
+fn send(fd: &OwnedFd, pid: i32, signal: Signal) -> bool {
+    match pidfd_send_signal(fd, signal) {
+        Ok(()) | Err(Errno::SRCH) => true,
+        Err(error) => {
+            tracing::error!(pid, %error, "a process could not be signalled");
+            false
+        }
     }
 }
 
 /// Waits on a thread until the process of that descriptor has ended, or for so long.
 async fn wait(fd: OwnedFd, limit: Duration) -> bool {
-    let Ok(limit) = Timespec::try_from(limit) else {
-        return false;
-    };
-    let waiting = move || {
-        poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)).is_ok_and(|ended| ended > 0)
-    };
-    tokio::task::spawn_blocking(waiting).await.unwrap_or(false)
+    tokio::task::spawn_blocking(move || has_ended(&fd, limit))
+        .await
+        .unwrap_or(false)
 }
 
-/// The state and start time of a process.
-fn stat(pid: i32) -> io::Result<(char, u64)> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    parse_stat(&text)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unreadable process status"))
-}
-
-/// The program's name stands in parentheses and may hold anything, parentheses too: the fields are
-/// counted from the last one.
-fn parse_stat(text: &str) -> Option<(char, u64)> {
-    let (_, rest) = text.rsplit_once(')')?;
-    let mut fields = rest.split_ascii_whitespace();
-    let state = fields.next()?.chars().next()?;
-    Some((state, fields.nth(18)?.parse().ok()?))
+/// Blocks the thread until the process has ended, or for so long.
+fn has_ended(fd: &OwnedFd, limit: Duration) -> bool {
+    let started = Instant::now();
+    loop {
+        let Ok(left) = Timespec::try_from(limit.saturating_sub(started.elapsed())) else {
+            return false;
+        };
+        match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&left)) {
+            // A signal for us says nothing about the process.
+            Err(Errno::INTR) => return false,
+            ended => return ended.is_ok_and(|ended| ended > 0),
+        }
+    }
 }
 
 /// The program of a process; the same after an upgrade has replaced the file.
@@ -153,13 +176,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_name_with_parentheses_does_not_shift_the_fields() {
-        let text = "42 (a) S 1 (b)) R 1 42 42 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 987654 1000 100 18446744073709551615";
-        assert_eq!(parse_stat(text), Some(('R', 987_654)));
-        assert_eq!(parse_stat("42 (a"), None);
-    }
-
     #[tokio::test]
     async fn a_process_is_killed_and_seen_to_end() {
         let mut child = sleeper();
@@ -200,6 +216,31 @@ mod tests {
             assert!(now.is_alive(), "the stranger was hit by {earlier:?}");
         }
         child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// A signal that we handle interrupts the wait and must not be taken for its end.
+    #[tokio::test]
+    async fn a_signal_for_us_does_not_end_the_wait_for_another() {
+        let mut handled =
+            tokio::signal::unix::signal(tokio::signal::unix::SignalKind::user_defined1()).unwrap();
+        let mut child = sleeper();
+        let fd = identity(&child).open().unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let waiting = std::thread::spawn(move || {
+            tell.send(rustix::thread::gettid()).unwrap();
+            has_ended(&fd, Duration::from_secs(60))
+        });
+        let waiter = told.recv().unwrap();
+        for _ in 0..20 {
+            // The kernel gives it to the thread that is named, as long as that one takes it.
+            rustix::process::kill_process(waiter, Signal::USR1).unwrap();
+            handled.recv().await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(!waiting.is_finished(), "the wait was given up");
+        child.kill().unwrap();
+        assert!(waiting.join().unwrap());
         child.wait().unwrap();
     }
 }

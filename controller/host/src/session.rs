@@ -12,15 +12,16 @@ mod destroy;
 mod info;
 mod living;
 mod remains;
+mod templates;
 
 use crate::state::State;
 use crate::wire::{Answer, Refused, fence, json, known_protocol, read};
 use axum::body::Body;
 use axum::extract::{Path, Request, State as Shared};
 use axum::response::IntoResponse;
-use axum::routing::{any, get};
+use axum::routing::{any, get, put};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use lazaret_api::host::SandboxSpec;
+use lazaret_api::host::{SandboxSpec, TemplateSpec};
 use lazaret_api::{PROTOCOL, PROTOCOL_HEADER};
 use lazaret_domain::{Denial, DenialCode, SandboxId};
 use std::future::Future;
@@ -69,6 +70,7 @@ fn router(session: Session) -> axum::Router {
     axum::Router::new()
         .route("/v1/ping", get(ping))
         .route("/v1/info", get(info))
+        .route("/v1/templates", put(make_template))
         .route("/v1/sandboxes", get(list))
         .route(
             "/v1/sandboxes/{id}",
@@ -147,11 +149,19 @@ async fn create(
     let (id, fence) = (sandbox_id(&id)?, fence(&headers)?);
     let spec: SandboxSpec = read(body, SPEC).await?;
     create::within_bounds(session.state.config(), &spec)?;
-    json(
-        &session
-            .finish(create::create(session.state.clone(), id, fence, spec))
-            .await?,
-    )
+    let made = create::create(session.state.clone(), id.clone(), fence, spec.clone());
+    let sandbox = session.finish(made).await?;
+    let after = templates::after(session.state.clone(), id, spec);
+    session.work.spawn(after);
+    json(&sandbox)
+}
+
+async fn make_template(Shared(session): Owner, headers: HeaderMap, body: Body) -> Answer {
+    known_protocol(&headers)?;
+    let spec: TemplateSpec = read(body, SPEC).await?;
+    create::within_limits(session.state.config(), spec.memory, spec.disk, spec.cpus)?;
+    let made = templates::ensure(session.state.clone(), spec);
+    json(&session.finish(made).await?)
 }
 
 async fn inspect(Shared(session): Owner, Path(id): Path<String>, request: Request) -> Answer {

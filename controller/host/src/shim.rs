@@ -130,7 +130,7 @@ fn keep(dir: &SandboxDir, sandbox: &Sandbox, console: &Console, egress: &EgressL
     if let Err(error) = kept {
         tracing::error!(%error, "the end of the sandbox could not be written down");
     }
-    for leftover in [dir.shim_socket(), dir.join("disk.qcow2"), dir.join(VMM)] {
+    for leftover in [dir.shim_socket(), dir.join(driver::DISK), dir.join(VMM)] {
         let _ = std::fs::remove_file(leftover);
     }
 }

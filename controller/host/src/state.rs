@@ -5,12 +5,13 @@
 //!       lock                      held while a sandbox comes into being or leaves
 //!       images/<digest>/          guest images
 //!       disks/                    formatted, empty file systems that sandbox disks are laid over
+//!       templates/<key>/          frozen guests that sandboxes are forked from
+//!       fences/<id>               the highest fence seen, kept for a day after the sandbox
 //!       uplink.sock               the way to the controller, while there is one
 //!       sandboxes/<id>/           all of one sandbox
 //!           record.json           what it is to be (written before it appears)
 //!           shim.json  vmm.json   who its processes are
 //!           status.json           what it was when it last changed
-//!           fence                 the highest fence seen
 //!           shim.sock             its shim
 //!           disk.qcow2            its disk
 //!           execs/<exec>/         its commands and their output
@@ -19,10 +20,12 @@
 //! A sandbox directory appears by a rename, complete, and disappears by one. Names that start with
 //! a dot are on their way in or out and belong to whoever holds the lock.
 
+mod fence;
 mod files;
 mod sandbox_dir;
 
-pub(crate) use files::{private_dir, private_file, replace};
+pub(crate) use files::{private_dir, private_file, replace, replace_as};
+pub(crate) use sandbox_dir::DISK;
 pub use sandbox_dir::{Record, SandboxDir};
 
 use crate::config::HostConfig;
@@ -31,6 +34,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// The longest path of a Unix socket that QEMU and the kernel take, with some room.
 const LONGEST_SOCKET_PATH: usize = 100;
@@ -58,6 +62,8 @@ impl State {
         private_dir(&root)?;
         private_dir(&root.join("sandboxes"))?;
         private_dir(&root.join("disks"))?;
+        private_dir(&root.join("fences"))?;
+        private_dir(&root.join("templates"))?;
         let longest = root
             .join("sandboxes")
             .join("s0123456789abcdef")
@@ -104,6 +110,12 @@ impl State {
         self.root.join("disks")
     }
 
+    /// Where templates are.
+    #[must_use]
+    pub fn templates(&self) -> PathBuf {
+        self.root.join("templates")
+    }
+
     /// The socket of the uplink.
     #[must_use]
     pub fn uplink_socket(&self) -> PathBuf {
@@ -113,7 +125,16 @@ impl State {
     /// The directory of a sandbox, whether or not it is there.
     #[must_use]
     pub fn sandbox(&self, id: &SandboxId) -> SandboxDir {
-        SandboxDir::at(self.root.join("sandboxes").join(id.as_str()))
+        self.sandbox_at(self.root.join("sandboxes").join(id.as_str()), id)
+    }
+
+    /// The directory of a sandbox that is being made, before it is moved to its place.
+    pub(crate) fn new_sandbox(&self, id: &SandboxId) -> SandboxDir {
+        self.sandbox_at(self.passage(id, "new"), id)
+    }
+
+    fn sandbox_at(&self, path: PathBuf, id: &SandboxId) -> SandboxDir {
+        SandboxDir::at(path, self.root.join("fences").join(id.as_str()))
     }
 
     /// The name under which a sandbox directory is made (`new`) or removed (`old`).
@@ -175,9 +196,10 @@ impl State {
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
-    /// Removes what a crash left half made or half removed. The lock is the proof that nobody is
-    /// at it.
+    /// Removes what a crash left half made or half removed, and fences that are no longer needed.
+    /// The lock is the proof that nobody is at it.
     pub(crate) fn sweep(&self, _lock: &StateLock) {
+        self.prune_fences();
         let Ok(entries) = std::fs::read_dir(self.root.join("sandboxes")) else {
             return;
         };
@@ -186,6 +208,21 @@ impl State {
                 && let Err(error) = std::fs::remove_dir_all(entry.path())
             {
                 tracing::warn!(path = %entry.path().display(), %error, "a leftover could not be removed");
+            }
+        }
+    }
+}
+
+impl State {
+    fn prune_fences(&self) {
+        let Ok(entries) = std::fs::read_dir(self.root.join("fences")) else {
+            return;
+        };
+        let now = SystemTime::now();
+        for entry in entries.flatten() {
+            let there = self.root.join("sandboxes").join(entry.file_name()).exists();
+            if !there && let Err(error) = fence::prune(&entry.path(), now) {
+                tracing::warn!(path = %entry.path().display(), %error, "a fence could not be removed");
             }
         }
     }
@@ -204,6 +241,7 @@ pub(crate) fn internal(doing: &str, error: &dyn std::error::Error) -> Denial {
 mod tests {
     use super::*;
     use jiff::Timestamp;
+    use lazaret_domain::Fence;
 
     #[test]
     fn a_state_directory_too_deep_for_sockets_is_refused() {
@@ -227,5 +265,30 @@ mod tests {
         state.sweep(&state.lock_blocking().unwrap());
         assert_eq!(state.ids().unwrap(), std::slice::from_ref(&id));
         assert!(!state.passage(&id, "new").exists() && !state.passage(&id, "old").exists());
+    }
+
+    #[test]
+    fn old_fences_are_swept_unless_their_sandbox_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = State::open(dir.path().join("s"), HostConfig::default()).unwrap();
+        let [there, gone, fresh] = [5, 6, 7].map(|n| SandboxId::make(Timestamp::UNIX_EPOCH, n));
+        for id in [&there, &gone, &fresh] {
+            state.sandbox(id).pass_fence(Fence(3)).unwrap();
+        }
+        std::fs::create_dir(state.sandbox(&there).path()).unwrap();
+        for id in [&there, &gone] {
+            File::open(state.root().join("fences").join(id.as_str()))
+                .unwrap()
+                .set_modified(SystemTime::UNIX_EPOCH)
+                .unwrap();
+        }
+        state.sweep(&state.lock_blocking().unwrap());
+        for (id, kept) in [(&there, true), (&gone, false), (&fresh, true)] {
+            assert_eq!(
+                state.sandbox(id).pass_fence(Fence(2)).is_err(),
+                kept,
+                "{id}"
+            );
+        }
     }
 }

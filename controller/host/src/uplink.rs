@@ -4,15 +4,19 @@
 //! on as it is, body by body as it comes. A newer uplink takes the socket's name over at once; the
 //! older one finishes what it has and ends with its connection. Without an uplink there is no
 //! socket, and the gateways say so to their guests.
+//!
+//! All sandboxes of the host share the one connection, so none may fill it. A gateway lets its
+//! sandbox have a few requests at once and cuts those that stand still; here the connection has
+//! room for all that may be held back unread.
 
-use crate::pipe::{ask_over, standard_streams};
+use crate::pipe::standard_streams;
 use crate::state::State;
-use crate::wire::Refused;
+use crate::wire::{Pace, Refused, paced};
 use axum::body::Body;
 use axum::extract::{Request, State as Shared};
 use axum::response::{IntoResponse, Response};
 use hyper::client::conn::http2::SendRequest;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use lazaret_domain::{Denial, DenialCode};
 use std::os::unix::fs::MetadataExt;
@@ -24,8 +28,19 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Requests on their way at once. Another one is refused, not queued.
-const IN_FLIGHT: usize = 128;
+/// Requests on their way at once, each until both its bodies are over. Another one is refused, not
+/// queued.
+const IN_FLIGHT: u32 = 128;
+/// Bytes of one answer that may lie here unread.
+const STREAM_WINDOW: u32 = 256 << 10;
+/// Bytes of all answers: if none of them is read, another one still gets through.
+const CONNECTION_WINDOW: u32 = (IN_FLIGHT + 1) * STREAM_WINDOW;
+/// How long an end of a body may be silent. The gateways are stricter with their guests; this is
+/// for a gateway that hangs.
+const PACE: Pace = Pace {
+    origin: Duration::from_secs(240),
+    taker: Duration::from_secs(240),
+};
 
 /// Serves until the controller closes its end.
 ///
@@ -39,14 +54,22 @@ async fn serve<IO>(state: &State, io: IO) -> anyhow::Result<()>
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let asker = ask_over(io).await?;
+    let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .handshake(TokioIo::new(io))
+        .await?;
+    let driver = AbortOnDropHandle::new(tokio::spawn(connection));
     let name = Name::take(state).await?;
     let router = axum::Router::new().fallback(pass_on).with_state(Way {
-        sender: asker.sender,
-        places: Arc::new(Semaphore::new(IN_FLIGHT)),
+        sender,
+        places: Arc::new(Semaphore::new(IN_FLIGHT as usize)),
     });
     let accepting = AbortOnDropHandle::new(tokio::spawn(accept(name.listener, router)));
-    let _ = asker.driver.await;
+    if let Ok(Err(error)) = driver.await {
+        tracing::debug!(%error, "the connection to the controller ended");
+    }
     drop(accepting);
     release(state, &name.path, name.inode).await?;
     Ok(())
@@ -120,8 +143,7 @@ struct Way {
 }
 
 async fn pass_on(Shared(mut way): Shared<Way>, request: Request) -> Response {
-    // Held until the answer's head is here; how many bodies may flow after it is HTTP/2's bound.
-    let Ok(_place) = Arc::clone(&way.places).try_acquire_owned() else {
+    let Ok(place) = Arc::clone(&way.places).try_acquire_owned() else {
         return Refused(Denial::new(
             DenialCode::HostBusy,
             "too many requests are on their way to the controller",
@@ -135,12 +157,15 @@ async fn pass_on(Shared(mut way): Shared<Way>, request: Request) -> Response {
         ))
         .into_response()
     };
+    let place = Arc::new(place);
+    let (parts, body) = addressed(request).into_parts();
+    let request = Request::from_parts(parts, paced(body, PACE, Arc::clone(&place)).0);
     let sent = async {
         way.sender.ready().await?;
-        way.sender.send_request(addressed(request)).await
+        way.sender.send_request(request).await
     };
     sent.await
-        .map_or_else(down, |answer| answer.map(Body::new).into_response())
+        .map_or_else(down, |answer| answer.map(|body| paced(body, PACE, place).0))
 }
 
 /// The same request in the form HTTP/2 carries: with an authority, and without the headers that
@@ -164,3 +189,6 @@ fn addressed(request: Request) -> Request {
     parts.headers.remove("proxy-connection");
     Request::from_parts(parts, body)
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,11 +15,13 @@ mod console;
 mod disk;
 mod monitor;
 mod tsc;
+mod words;
 
-pub(crate) use arguments::{Machine, TOOLS, find};
+pub(crate) use arguments::{Machine, Origin, TOOLS, find};
 pub(crate) use confine::Cage;
 pub(crate) use console::{Console, Seen};
-pub(crate) use disk::make_disk;
+pub(crate) use disk::{copy_disk, make_disk};
+pub(crate) use words::{first as first_words, tame};
 
 use crate::process::Identity;
 use lazaret_api::host::Confinement;
@@ -28,6 +30,7 @@ use std::io;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::process::{Child, ChildStderr};
@@ -47,7 +50,7 @@ pub(crate) struct Vmm {
     /// What really confines it.
     pub confinement: Confinement,
     /// Kept open: QEMU's monitor accepts one connection.
-    _monitor: monitor::Monitor,
+    monitor: monitor::Monitor,
 }
 
 /// Our ends of what is connected to the guest.
@@ -103,7 +106,8 @@ impl Drop for Ends {
 
 /// Starts QEMU in `dir` and waits until its monitor answers.
 ///
-/// Must be called on the main thread: QEMU dies with the thread that starts it.
+/// Must be called on the main thread: QEMU dies with the thread that starts it. Dropped before it has
+/// returned, it kills QEMU; the cgroup may be busy until QEMU is reaped and stays then, see [`Cage`].
 ///
 /// # Errors
 /// `vmm_missing` if there is no such program; `internal` with QEMU's complaint if it does not start.
@@ -134,6 +138,7 @@ pub(crate) async fn start(
         let monitor = monitor::Monitor::greet(monitor).await?;
         io::Result::Ok((
             monitor,
+            Identity::of(pid)?,
             Lines {
                 console,
                 control,
@@ -146,8 +151,7 @@ pub(crate) async fn start(
         status = child.wait() => Err(io::Error::other(format!("it ended at once ({})", describe(status)))),
     };
     match outcome {
-        Ok((monitor, lines)) => {
-            let identity = Identity::of(pid).map_err(|error| fault("identify QEMU", error))?;
+        Ok((monitor, identity, lines)) => {
             let confinement = machine.confinement(confined);
             Ok((
                 Vmm {
@@ -157,7 +161,7 @@ pub(crate) async fn start(
                     complaints,
                     identity,
                     confinement,
-                    _monitor: monitor,
+                    monitor,
                 },
                 lines,
             ))
@@ -184,6 +188,35 @@ impl Vmm {
     /// What QEMU said on its standard error.
     pub(crate) fn complaint(&self) -> String {
         text(&self.complaint)
+    }
+
+    /// Stops it, writes the state of its devices and has it end in order. Its memory is a file
+    /// already.
+    ///
+    /// # Errors
+    /// QEMU refuses, or does not end within `limit`.
+    pub(crate) async fn freeze(
+        &mut self,
+        state: &std::fs::File,
+        limit: Duration,
+    ) -> io::Result<()> {
+        self.monitor.freeze(state).await?;
+        self.monitor.quit().await?;
+        let status = tokio::time::timeout(limit, self.child.wait()).await??;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(io::Error::other(format!("QEMU ended with {status}")))
+        }
+    }
+
+    /// Loads the state of its devices and lets it run: it was started from a template's memory.
+    ///
+    /// # Errors
+    /// QEMU refuses the state; it ends then, and says why.
+    pub(crate) async fn resume(&mut self, state: &std::fs::File) -> io::Result<()> {
+        self.monitor.load(state).await?;
+        self.monitor.run().await
     }
 
     /// Kills it, reaps it and removes what confined it. Returns when nothing of it is left.

@@ -1,5 +1,9 @@
 //! Between HTTP and what is meant by it: refusals, bodies, headers.
 
+mod paced;
+
+pub(crate) use paced::{Moved, Pace, paced};
+
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;

@@ -169,12 +169,7 @@ async fn destroy_works_from_every_state_and_twice() {
 #[tokio::test]
 async fn limits_are_in_force_where_cgroups_allow_and_claimed_nowhere_else() {
     let name = format!("lazaret-test-{}", std::process::id());
-    let given: Vec<_> = ["memory", "cpu", "pids"]
-        .into_iter()
-        .filter(|controller| {
-            std::fs::create_dir(format!("/sys/fs/cgroup/{controller}/{name}")).is_ok()
-        })
-        .collect();
+    let (version_2, given) = give_cgroups(&name);
     let host = TestHost::new(&format!("cgroup = {name:?}"));
     let session = host.session().await;
     let sandbox = session.ready(&spec()).await;
@@ -182,17 +177,45 @@ async fn limits_are_in_force_where_cgroups_allow_and_claimed_nowhere_else() {
     let pid = host.pid(&sandbox.id, "vmm");
     let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     for controller in &given {
-        let line = format!(":{controller}:/{name}/{}", sandbox.id);
+        // Version 2 has one tree, which names no controller.
+        let tree = if version_2 { "" } else { controller };
+        let line = format!(":{tree}:/{name}/{}", sandbox.id);
         assert!(
             groups.lines().any(|group| group.ends_with(&line)),
             "{line} is not among {groups}"
         );
     }
     session.destroy(&sandbox.id).await.unwrap();
-    for controller in given {
-        // Fails if anything of the sandbox is left in it.
-        std::fs::remove_dir(format!("/sys/fs/cgroup/{controller}/{name}")).unwrap();
+    // Fails if anything of the sandbox is left in it.
+    if version_2 {
+        let dir = format!("/sys/fs/cgroup/{name}");
+        assert!(!std::path::Path::new(&dir).exists() || std::fs::remove_dir(&dir).is_ok());
+    } else {
+        for controller in given {
+            std::fs::remove_dir(format!("/sys/fs/cgroup/{controller}/{name}")).unwrap();
+        }
     }
+}
+
+/// Makes a cgroup of that name as `lazaret up` does, in the one tree of version 2 or in each of
+/// version 1. Says whether it is version 2, and which controllers it has.
+fn give_cgroups(name: &str) -> (bool, Vec<&'static str>) {
+    let controllers = ["memory", "cpu", "pids"];
+    let root = std::path::Path::new("/sys/fs/cgroup");
+    if !root.join("cgroup.controllers").exists() {
+        let made =
+            |controller: &&str| std::fs::create_dir(root.join(controller).join(name)).is_ok();
+        return (false, controllers.into_iter().filter(made).collect());
+    }
+    let dir = root.join(name);
+    // Where we may not, the directory is missing and no limit may be claimed.
+    let _ = std::fs::create_dir(&dir);
+    let enabled = |controller: &&str| {
+        let add = format!("+{controller}");
+        let _ = std::fs::write(root.join("cgroup.subtree_control"), &add);
+        std::fs::write(dir.join("cgroup.subtree_control"), &add).is_ok()
+    };
+    (true, controllers.into_iter().filter(enabled).collect())
 }
 
 #[tokio::test]
@@ -254,6 +277,24 @@ async fn an_older_fence_changes_nothing() {
         SandboxState::Ready
     );
     session.destroy_as(id, 7).await.unwrap();
+    let (_, bytes) = session
+        .ask(
+            Method::PUT,
+            &format!("/v1/sandboxes/{id}"),
+            Some(6),
+            Body::from(serde_json::to_vec(&spec()).unwrap()),
+        )
+        .await;
+    let denial: Denial = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!(
+        denial.code,
+        DenialCode::StaleFence,
+        "what a newer executor destroyed is not made again"
+    );
+    assert_eq!(
+        session.inspect(id).await.unwrap_err().code,
+        DenialCode::SandboxNotFound
+    );
 }
 
 fn exec<const N: usize>(words: [&str; N]) -> Body {

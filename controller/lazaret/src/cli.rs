@@ -99,7 +99,7 @@ pub struct Up {
     pub port: Option<u16>,
     /// How guests are executed; tcg is software emulation and no security boundary
     /// [default: that of the last time, at first auto]
-    #[arg(long, value_name = "auto|kvm|tcg", value_parser = accel)]
+    #[arg(long, value_name = "auto|kvm|tcg", value_parser = crate::accel::parse)]
     pub accel: Option<AccelChoice>,
     /// Do not run the demo
     #[arg(long)]
@@ -307,16 +307,6 @@ pub fn command() -> clap::Command {
                 host.mut_subcommand(name, |side| side.hide(true))
             })
     })
-}
-
-/// Reads `--accel`.
-fn accel(text: &str) -> Result<AccelChoice, String> {
-    match text {
-        "auto" => Ok(AccelChoice::Auto),
-        "kvm" => Ok(AccelChoice::Kvm),
-        "tcg" => Ok(AccelChoice::Tcg),
-        _ => Err("it is one of auto, kvm and tcg".into()),
-    }
 }
 
 /// Reads `--scope`.

@@ -6,6 +6,7 @@
 mod calls;
 pub mod events;
 pub mod file;
+mod patience;
 
 use crate::failure::{Exit, Failure};
 use bytes::Bytes;
@@ -151,6 +152,24 @@ pub(crate) fn http() -> reqwest::ClientBuilder {
 
 /// The failure that an answer means which is no success.
 pub(crate) async fn refusal(response: Response) -> Failure {
+    let after = passes_after(&response);
+    let mut failure = read_refusal(response).await;
+    if let Failure::Refused { again, .. } = &mut failure {
+        *again = after;
+    }
+    failure
+}
+
+/// After how long an answer may be another one: too many requests, or nobody behind a proxy.
+fn passes_after(response: &Response) -> Option<Duration> {
+    matches!(response.status().as_u16(), 429 | 502..=504).then(|| {
+        let wanted = response.headers().get(reqwest::header::RETRY_AFTER);
+        let seconds = wanted.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+        Duration::from_secs(seconds.unwrap_or(0))
+    })
+}
+
+async fn read_refusal(response: Response) -> Failure {
     let status = response.status();
     let problem = response.json::<WireProblem>().await;
     let Ok(problem) = problem else {
@@ -161,6 +180,7 @@ pub(crate) async fn refusal(response: Response) -> Failure {
                 "the answer was {status} and not of this API; is the URL that of a controller?"
             ),
             exit,
+            again: None,
         };
     };
     match problem.code.parse::<DenialCode>() {
@@ -174,6 +194,7 @@ pub(crate) async fn refusal(response: Response) -> Failure {
             code: problem.code,
             message: problem.detail,
             exit: Exit::of_status(status.as_u16()),
+            again: None,
         },
     }
 }

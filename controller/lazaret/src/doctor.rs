@@ -137,6 +137,8 @@ pub fn missing_programs() -> Vec<(&'static str, &'static str)> {
 /// # Errors
 /// Where the report cannot be written.
 pub async fn doctor(args: &cli::Doctor, out: &mut Output) -> Result<Exit, Failure> {
+    // The exit status is that of the checks, however much of the report is read.
+    out.outlive_readers();
     let around = Surroundings::find(args)?;
     let progress = around
         .boot
@@ -190,18 +192,22 @@ fn print(report: &Report, out: &mut Output) -> Result<(), Failure> {
             out.line(format!("      {:width$}  → {}", "", inert_line(fix)))?;
         }
     }
-    let failed = report
-        .checks
-        .iter()
-        .filter(|check| check.status == Status::Fail)
-        .count();
-    if failed == 0 {
-        out.note("All is ready.")
-    } else {
-        out.note(format!(
-            "{failed} of {} checks failed.",
-            report.checks.len()
-        ))
+    out.note(summary(report))
+}
+
+/// The report in one line. What only warns is not ready without further ado.
+fn summary(report: &Report) -> String {
+    let count = |status| {
+        let with = report.checks.iter().filter(|check| check.status == status);
+        with.count()
+    };
+    let all = report.checks.len();
+    match (count(Status::Fail), count(Status::Warn)) {
+        (0, 0) => "All is ready.".to_owned(),
+        (0, 1) => format!("None of {all} checks failed; see the warning."),
+        (0, warned) => format!("None of {all} checks failed; see the {warned} warnings."),
+        (1, _) => format!("1 of {all} checks failed."),
+        (failed, _) => format!("{failed} of {all} checks failed."),
     }
 }
 

@@ -12,6 +12,7 @@
 use lazaret_domain::{Denial, DenialClass, DenialCode};
 use serde_json::{Value, json};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +86,8 @@ pub enum Failure {
         message: String,
         /// The exit status.
         exit: Exit,
+        /// Where it may pass by itself: after how long it is worth asking again.
+        again: Option<Duration>,
     },
     /// Nobody answers at the controller's address.
     #[error(
@@ -119,6 +122,26 @@ impl Failure {
             Self::Failed(_) => Exit::Failed,
             Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Done,
             Self::Output(_) => Exit::Failed,
+        }
+    }
+
+    /// After how long it is worth asking again; none where asking again changes nothing.
+    #[must_use]
+    pub fn passes_after(&self) -> Option<Duration> {
+        match self {
+            Self::Unreachable { .. } => Some(Duration::ZERO),
+            Self::Refused { again, .. } => *again,
+            Self::Usage(_) | Self::Failed(_) | Self::Output(_) => None,
+        }
+    }
+
+    /// What happened, in one line and without what to do about it.
+    #[must_use]
+    pub fn brief(&self) -> String {
+        match self {
+            Self::Unreachable { why, .. } => why.clone(),
+            Self::Refused { code, .. } => code.clone(),
+            other => other.to_string(),
         }
     }
 
@@ -161,6 +184,7 @@ impl From<Denial> for Failure {
             code: denial.code.as_str().to_owned(),
             message,
             exit,
+            again: None,
         }
     }
 }

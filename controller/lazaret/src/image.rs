@@ -1,5 +1,7 @@
 //! `lazaret image …`: the guest image, built by the recipe and kept by digest.
 
+mod verify;
+
 use crate::cli::image::{Image, ImageBuild, ImageDir};
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
@@ -18,12 +20,12 @@ const GUEST_TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Carries out `lazaret image …`.
 ///
 /// # Errors
-/// Where an image cannot be built or the directory not be read. An altered image is exit 1.
+/// Where an image cannot be built or the directory not be read. An image that is not well is exit 1.
 pub async fn image(command: Image, out: &mut Output) -> Result<Exit, Failure> {
     match command {
         Image::Build(args) => build_command(args, out).await,
         Image::Ls(args) => ls(&args, out),
-        Image::Verify(args) => verify(args, out).await,
+        Image::Verify(args) => verify::verify(&images_of(&args)?, out).await,
     }
 }
 
@@ -149,70 +151,6 @@ fn ls(args: &ImageDir, out: &mut Output) -> Result<Exit, Failure> {
         &rows,
     ))?;
     Ok(Exit::Done)
-}
-
-async fn verify(args: ImageDir, out: &mut Output) -> Result<Exit, Failure> {
-    let images = images_of(&args)?;
-    let list = digests(&images)?;
-    if list.is_empty() {
-        return Err(lazaret_domain::Denial::new(
-            lazaret_domain::DenialCode::ImageMissing,
-            format!(
-                "there is no image in {}; build one with: lazaret image build",
-                images.display()
-            ),
-        )
-        .into());
-    }
-    let mut found = Vec::new();
-    for digest in list {
-        let images = images.clone();
-        let name = digest.clone();
-        let verdict = tokio::task::spawn_blocking(move || verify_one(&images, &name))
-            .await
-            .map_err(|error| Failure::doing("the check ended", error))?;
-        found.push((digest, verdict.map(|_| ()).map_err(|error| chain(&error))));
-    }
-    let all_well = found.iter().all(|(_, verdict)| verdict.is_ok());
-    if out.json {
-        let all: Vec<_> = found
-            .iter()
-            .map(|(digest, verdict)| match verdict {
-                Ok(()) => json!({ "digest": digest, "ok": true }),
-                Err(why) => json!({ "digest": digest, "ok": false, "problem": why }),
-            })
-            .collect();
-        out.document(&json!({ "ok": all_well, "images": all }))?;
-    } else {
-        for (digest, verdict) in &found {
-            match verdict {
-                Ok(()) => out.line(format!("{digest}  ok"))?,
-                Err(why) => out.line(format!("{digest}  ALTERED: {why}"))?,
-            }
-        }
-    }
-    Ok(if all_well { Exit::Done } else { Exit::Failed })
-}
-
-/// Everything in the directory that is named as an image is, whole or not.
-fn digests(images: &Path) -> Result<Vec<String>, Failure> {
-    let entries = match std::fs::read_dir(images) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => {
-            return Err(Failure::doing(
-                format!("cannot read {}", images.display()),
-                error,
-            ));
-        }
-    };
-    let mut found: Vec<String> = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .filter(|name| name.len() == 64 && name.bytes().all(|b| b.is_ascii_hexdigit()))
-        .collect();
-    found.sort();
-    Ok(found)
 }
 
 fn brief(image: &Manifest) -> serde_json::Value {

@@ -11,11 +11,13 @@
 //! Only this crate names concrete adapters and puts them together.
 #![forbid(unsafe_code)]
 
+pub mod accel;
 pub mod cli;
 pub mod client;
 pub mod doctor;
 pub mod failure;
 pub mod image;
+pub mod lock;
 pub mod logging;
 pub mod output;
 pub mod paths;

@@ -18,7 +18,7 @@ pub fn start(settings: &Settings) {
         .with_env_filter(filter)
         .with_target(true)
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none());
+        .with_ansi(std::io::stderr().is_terminal() && crate::output::colours_wanted());
     let journal = std::env::var_os("JOURNAL_STREAM").is_some();
     let started = match (settings.log_format, journal) {
         (LogFormat::Json, _) => builder.json().try_init(),

@@ -7,23 +7,20 @@
 
 pub mod inert;
 pub mod progress;
+mod stream;
 pub mod table;
 
 use crate::failure::{Exit, Failure};
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
+use stream::Stream;
 
 /// The two streams of a command, and how to write to them.
 pub struct Output {
-    out: Box<dyn Write + Send>,
-    err: Box<dyn Write + Send>,
+    out: Stream,
+    err: Stream,
     /// Whether `--json` was given.
     pub json: bool,
-    /// Whether standard output is a terminal.
-    pub out_is_terminal: bool,
-    /// Whether standard error is a terminal.
-    pub err_is_terminal: bool,
-    colour: bool,
 }
 
 /// A colour with a meaning.
@@ -45,29 +42,36 @@ impl Output {
     /// The process' own streams.
     #[must_use]
     pub fn of_process(json: bool) -> Self {
-        let out_is_terminal = std::io::stdout().is_terminal();
-        let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Self {
-            out: Box::new(std::io::stdout()),
-            err: Box::new(std::io::stderr()),
+        let (out, err) = (std::io::stdout(), std::io::stderr());
+        let (out_terminal, err_terminal) = (out.is_terminal(), err.is_terminal());
+        let colours = colours_wanted();
+        Self::on(
+            Stream::new(Box::new(out), out_terminal, colours),
+            Stream::new(Box::new(err), err_terminal, colours),
             json,
-            out_is_terminal,
-            err_is_terminal: std::io::stderr().is_terminal(),
-            colour: out_is_terminal && !no_colour,
-        }
+        )
     }
 
     /// Streams that write elsewhere, as pipes do.
     #[must_use]
     pub fn to(out: Box<dyn Write + Send>, err: Box<dyn Write + Send>, json: bool) -> Self {
-        Self {
-            out,
-            err,
+        Self::on(
+            Stream::new(out, false, false),
+            Stream::new(err, false, false),
             json,
-            out_is_terminal: false,
-            err_is_terminal: false,
-            colour: false,
-        }
+        )
+    }
+
+    fn on(out: Stream, err: Stream, json: bool) -> Self {
+        Self { out, err, json }
+    }
+
+    /// From here on a reader that goes away ends its stream and not the command: what is written
+    /// to that stream afterwards is dropped. For commands whose exit status says how something
+    /// went, which nobody knows yet when `| head` has seen enough.
+    pub fn outlive_readers(&mut self) {
+        self.out.outlive_reader();
+        self.err.outlive_reader();
     }
 
     /// A line on standard output.
@@ -75,8 +79,7 @@ impl Output {
     /// # Errors
     /// Where the stream cannot be written.
     pub fn line(&mut self, text: impl AsRef<str>) -> Result<(), Failure> {
-        writeln!(self.out, "{}", text.as_ref())?;
-        Ok(())
+        self.out.line(text.as_ref())
     }
 
     /// A line on standard error: progress, hints, states.
@@ -84,8 +87,7 @@ impl Output {
     /// # Errors
     /// Where the stream cannot be written.
     pub fn note(&mut self, text: impl AsRef<str>) -> Result<(), Failure> {
-        writeln!(self.err, "{}", text.as_ref())?;
-        Ok(())
+        self.err.line(text.as_ref())
     }
 
     /// One JSON document on standard output.
@@ -103,13 +105,7 @@ impl Output {
     /// # Errors
     /// Where the stream cannot be written.
     pub fn guest(&mut self, text: &str) -> Result<(), Failure> {
-        if self.out_is_terminal {
-            self.out.write_all(inert::inert(text).as_bytes())?;
-        } else {
-            self.out.write_all(text.as_bytes())?;
-        }
-        self.out.flush()?;
-        Ok(())
+        self.out.guest(text.as_bytes())
     }
 
     /// Text of a guest on standard error, as [`Output::guest`].
@@ -117,13 +113,7 @@ impl Output {
     /// # Errors
     /// Where the stream cannot be written.
     pub fn guest_error(&mut self, text: &str) -> Result<(), Failure> {
-        if self.err_is_terminal {
-            self.err.write_all(inert::inert(text).as_bytes())?;
-        } else {
-            self.err.write_all(text.as_bytes())?;
-        }
-        self.err.flush()?;
-        Ok(())
+        self.err.guest(text.as_bytes())
     }
 
     /// Bytes of a guest on standard output: inert on a terminal, unchanged elsewhere.
@@ -131,28 +121,19 @@ impl Output {
     /// # Errors
     /// Where the stream cannot be written.
     pub fn guest_bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        if self.out_is_terminal {
-            return self.guest(&String::from_utf8_lossy(bytes));
-        }
-        self.out.write_all(bytes)?;
-        self.out.flush()?;
-        Ok(())
+        self.out.guest(bytes)
     }
 
-    /// A word in a colour, if colours are wanted.
+    /// Text in a colour, if standard output shows colours.
     #[must_use]
     pub fn paint(&self, paint: Paint, text: &str) -> String {
-        if !self.colour {
-            return text.to_owned();
-        }
-        let code = match paint {
-            Paint::Good => "32",
-            Paint::Warn => "33",
-            Paint::Bad => "31",
-            Paint::Dim => "2",
-            Paint::Bold => "1",
-        };
-        format!("\u{1b}[{code}m{text}\u{1b}[0m")
+        self.out.paint(paint, text)
+    }
+
+    /// Text in a colour for a [note](Output::note), if standard error shows colours.
+    #[must_use]
+    pub fn paint_note(&self, paint: Paint, text: &str) -> String {
+        self.err.paint(paint, text)
     }
 
     /// Reports why a command failed and gives the exit status for it. Whatever cannot be written
@@ -166,12 +147,20 @@ impl Output {
             self.document(&failure.document()).ok();
         }
         let text = failure.to_string();
-        let text = if self.err_is_terminal {
+        let text = if self.err.is_terminal {
             inert::inert(&text)
         } else {
             text
         };
-        writeln!(self.err, "lazaret: {text}").ok();
+        self.note(format!("lazaret: {text}")).ok();
         exit
     }
 }
+
+/// Whether a terminal may be sent colours: not where `NO_COLOR` is set to something.
+pub(crate) fn colours_wanted() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+#[cfg(test)]
+mod tests;

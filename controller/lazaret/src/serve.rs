@@ -1,8 +1,9 @@
 //! `lazaret serve`: the tale of start and stop.
 //!
 //! ```text
-//!   settings ─► log ─► store ─► an active key? ─► listener ─► SSH links ─► services ─► edge
-//!                                    │ no: refuse, nothing listens
+//!   settings ─► log ─► lock ─► store ─► an active key? ─► listener ─► edge's settings ─► SSH links
+//!                       │                    │ no: refuse, nothing listens      ─► services ─► edge
+//!                       │ another has it: refuse, it goes on undisturbed
 //!   SIGTERM, SIGINT ─► no new connections ─► requests end ─► drivers end ─► store closed ─► 0
 //! ```
 //!
@@ -10,8 +11,10 @@
 //! again from the journal.
 
 mod grants;
+mod running;
 
 use crate::failure::{Exit, Failure};
+use crate::lock::Lock;
 use crate::logging;
 use crate::settings::{Settings, environment};
 use grants::LateGrants;
@@ -23,6 +26,7 @@ use lazaret_services::ports::random::SystemRandom;
 use lazaret_services::{Keys, Ports, Principal, Services};
 use lazaret_ssh::{ClientKey, SshLinks, SshSettings};
 use lazaret_store::SqliteStore;
+pub use running::Running;
 use std::path::Path;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -33,25 +37,25 @@ use tower::util::BoxCloneSyncService;
 /// Runs the controller until it is told to stop.
 ///
 /// # Errors
-/// Where it refuses to start, saying why.
+/// Where it refuses to start, saying why, or ends without having been told to.
 pub async fn serve(config: &Path) -> Result<Exit, Failure> {
     let settings = Settings::load(config, &environment())?;
     logging::start(&settings);
     let mut signals = Signals::listen()?;
-    let controller = Controller::start(settings, &config.display().to_string()).await?;
+    let lock = Lock::of_store(&settings.store)?;
+    let controller = Controller::start(settings, &config.display().to_string(), lock).await?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         "serving on {}",
         controller.url()
     );
-    let stop = CancellationToken::new();
-    let running = tokio::spawn(Box::pin(controller.run(stop.clone())));
-    let which = signals.next().await;
+    let mut running = Running::start(|stop| controller.run(stop));
+    let which = tokio::select! {
+        which = signals.next() => which,
+        failure = running.ended() => return Err(failure),
+    };
     tracing::info!("{which}: stopping; runs go on and are taken up at the next start");
-    stop.cancel();
-    running
-        .await
-        .map_err(|error| Failure::doing("the controller ended unexpectedly", error))??;
+    running.stop().await?;
     tracing::info!("stopped");
     Ok(Exit::Done)
 }
@@ -77,16 +81,20 @@ pub struct Controller {
     services: Services,
     grants: LateGrants,
     listener: TcpListener,
+    edge: EdgeSettings,
+    /// Held until the store is closed: no other controller works on it.
+    lock: Lock,
 }
 
 impl Controller {
-    /// Goes through the start up to the point where it could answer.
+    /// Goes through the start up to the point where it could answer: nothing that the settings say
+    /// is left to go wrong after it. `lock` is that of the store.
     ///
     /// # Errors
     /// Where a step fails. Nothing is left running then.
-    pub async fn start(settings: Settings, config: &str) -> Result<Self, Failure> {
+    pub async fn start(settings: Settings, config: &str, lock: Lock) -> Result<Self, Failure> {
         let store = open_store(&settings).await?;
-        let started = Self::start_on(settings, config, store.clone()).await;
+        let started = Self::start_on(settings, config, store.clone(), lock).await;
         if started.is_err() {
             store.close().await;
         }
@@ -94,9 +102,10 @@ impl Controller {
     }
 
     async fn start_on(
-        settings: Settings,
+        mut settings: Settings,
         config: &str,
         store: Arc<SqliteStore>,
+        lock: Lock,
     ) -> Result<Self, Failure> {
         require_key(store.clone(), config).await?;
         let listener = TcpListener::bind(settings.listen).await.map_err(|error| {
@@ -105,6 +114,11 @@ impl Controller {
                 settings.listen
             ))
         })?;
+        // Port 0 asks for any free one; callers need to know which.
+        settings.listen = listener.local_addr().map_err(|error| {
+            Failure::doing("cannot tell the address that is listened on", error)
+        })?;
+        let edge = edge_settings(&settings)?;
         let key = ClientKey::load(&settings.ssh_key)
             .map_err(|denial| Failure::Usage(format!("host.ssh_key: {}", denial.message)))?;
         let base: GitBase = settings
@@ -129,6 +143,8 @@ impl Controller {
             services,
             grants,
             listener,
+            edge,
+            lock,
         })
     }
 
@@ -149,9 +165,8 @@ impl Controller {
     /// # Errors
     /// Where the server cannot run.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Failure> {
-        let mut edge = EdgeSettings::new(&self.settings.url(), self.settings.listen, stop.clone())?;
-        edge.trusted_proxies
-            .clone_from(&self.settings.trusted_proxies);
+        let mut edge = self.edge;
+        edge.stop = stop.clone();
         let router = lazaret_edge::router(self.services.clone(), edge);
         let served = lazaret_edge::serve(self.listener, router, stop).await;
         let grace = self.settings.stop_grace.duration();
@@ -166,6 +181,7 @@ impl Controller {
         }
         self.grants.forget();
         self.store.close().await;
+        drop(self.lock);
         served.map_err(|error| Failure::doing("cannot serve", error))
     }
 }
@@ -206,13 +222,21 @@ pub(crate) fn keys_of(store: Arc<SqliteStore>) -> Keys {
 
 /// Opens the store of these settings.
 pub(crate) async fn open_store(settings: &Settings) -> Result<Arc<SqliteStore>, Failure> {
-    let file = settings.store_file();
-    SqliteStore::open(&file)
+    let file = &settings.store;
+    SqliteStore::open(file)
         .await
         .map(Arc::new)
         .map_err(|error| {
             Failure::Failed(format!("cannot open the store {}: {error}", file.display()))
         })
+}
+
+/// What the edge is told; its token for the stop comes with [`Controller::run`].
+fn edge_settings(settings: &Settings) -> Result<EdgeSettings, Failure> {
+    let mut edge = EdgeSettings::new(&settings.url(), settings.listen, CancellationToken::new())
+        .map_err(|denial| Failure::Usage(format!("server.public_url: {}", denial.message)))?;
+    edge.trusted_proxies.clone_from(&settings.trusted_proxies);
+    Ok(edge)
 }
 
 /// A controller without a key that works would be one that nobody can use, or one that everybody

@@ -41,8 +41,8 @@ pub struct Settings {
     pub trusted_proxies: Vec<IpNet>,
     /// How long an orderly stop may take.
     pub stop_grace: Span,
-    /// The database, `sqlite:PATH`.
-    pub store_url: String,
+    /// The file of the SQLite database.
+    pub store: PathBuf,
     /// The file of the key with which the controller logs in on hosts.
     pub ssh_key: PathBuf,
     /// What the use cases need to know.
@@ -62,7 +62,7 @@ impl Settings {
             public_url: None,
             trusted_proxies: Vec::new(),
             stop_grace: Span::seconds(10),
-            store_url: format!("sqlite:{}", dir.join("lazaret.db").display()),
+            store: dir.join("lazaret.db"),
             ssh_key: dir.join("host/keys/client_ed25519"),
             services: ServicesSettings {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -117,7 +117,22 @@ impl Settings {
                 .map_err(|why| format!("{name} ({key}): {why}"))?;
         }
         settings.ssh_key = dir.join(&settings.ssh_key);
+        settings.store = dir.join(&settings.store);
+        settings.check()?;
         Ok(settings)
+    }
+
+    /// What no key shows by itself.
+    fn check(&self) -> Result<(), String> {
+        if self.listen.ip().is_unspecified() && self.public_url.is_none() {
+            return Err(format!(
+                "server.public_url: with server.listen = \"{}\" it must say what callers use, \
+                 such as http://lazaret.example.com:{}; every other name is refused",
+                self.listen,
+                self.listen.port()
+            ));
+        }
+        Ok(())
     }
 
     /// The URL under which callers reach the controller.
@@ -126,16 +141,6 @@ impl Settings {
         self.public_url
             .clone()
             .unwrap_or_else(|| format!("http://{}", self.listen))
-    }
-
-    /// The file of the SQLite database.
-    #[must_use]
-    pub fn store_file(&self) -> PathBuf {
-        let path = self
-            .store_url
-            .strip_prefix("sqlite:")
-            .unwrap_or(&self.store_url);
-        PathBuf::from(path.strip_prefix("//").unwrap_or(path))
     }
 }
 

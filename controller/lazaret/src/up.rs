@@ -7,6 +7,7 @@
 //!
 //! Each step looks first whether its work is done, so that running it again costs nothing.
 
+mod access;
 mod demo;
 mod files;
 mod host;
@@ -16,17 +17,17 @@ use crate::client::file::Environment;
 use crate::doctor;
 use crate::failure::{Exit, Failure};
 use crate::image;
+use crate::lock::Lock;
 use crate::logging;
 use crate::output::progress::Progress;
 use crate::output::{Output, Paint};
 use crate::paths::Paths;
-use crate::serve::{Controller, Signals};
+use crate::serve::{Controller, Running, Signals};
 use crate::settings::{Settings, environment};
-use files::Access;
+use access::Access;
 use lazaret_host::local::LocalHost;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use tokio_util::sync::CancellationToken;
 
 /// Sets up, shows a first run, and serves until it is told to stop.
 ///
@@ -41,40 +42,46 @@ pub async fn up(args: &cli::Up, out: &mut Output) -> Result<Exit, Failure> {
             return Ok(Exit::Failed);
         }
     };
-    let stop = CancellationToken::new();
     let services = ready.controller.services();
     let url = ready.controller.url();
-    let mut running = tokio::spawn(Box::pin(ready.controller.run(stop.clone())));
-    let shown = tokio::select! {
-        shown = Box::pin(first_steps(args, &services, &ready.local, &ready.access, out)) => Some(shown),
-        _ = signals.next() => None,
-        ended = &mut running => {
-            return Err(Failure::Failed(format!("the controller ended by itself: {ended:?}")));
-        }
+    let controller = ready.controller;
+    let mut running = Running::start(|stop| controller.run(stop));
+    let first = async {
+        first_steps(args, &services, &ready.local, &ready.access, out).await?;
+        tell(&url, &ready.access, out)
     };
-    let mut failure = None;
-    match shown {
-        Some(Ok(())) => {
-            tell(&url, &ready.access, out)?;
-            let which = signals.next().await;
-            out.note(format!(
-                "{which}: stopping; runs go on and are taken up at the next start"
-            ))?;
-        }
-        Some(Err(error)) => failure = Some(error),
-        None => out.note("stopping")?,
+    let first = tokio::select! {
+        first = Box::pin(first) => First::Done(first),
+        which = signals.next() => First::Stopped(which),
+        failure = running.ended() => First::Done(Err(failure)),
+    };
+    let over = match first {
+        First::Done(Ok(())) => tokio::select! {
+            which = signals.next() => Ok(which),
+            failure = running.ended() => Err(failure),
+        },
+        First::Done(Err(failure)) => Err(failure),
+        First::Stopped(which) => Ok(which),
+    };
+    if let Ok(which) = over {
+        // The stop is what counts, whether or not somebody reads about it.
+        out.note(format!(
+            "{which}: stopping; runs go on and are taken up at the next start"
+        ))
+        .ok();
     }
-    stop.cancel();
-    let stopped = running
-        .await
-        .map_err(|error| Failure::doing("the controller ended unexpectedly", error))?;
+    let stopped = running.stop().await;
     // With the last use of the services the links to hosts end, in order, before the sshd does.
     drop(services);
     ready.local.stop().await;
-    match failure {
-        Some(failure) => Err(failure),
-        None => stopped.map(|()| Exit::Done),
-    }
+    over?;
+    stopped.map(|()| Exit::Done)
+}
+
+/// How showing that it works ended.
+enum First {
+    Done(Result<(), Failure>),
+    Stopped(&'static str),
 }
 
 /// All that the serving part needs.
@@ -82,23 +89,29 @@ struct Ready {
     controller: Controller,
     local: LocalHost,
     access: Access,
+    /// Held to the end: what is done in the directory would undo what another `up` has running.
+    _data: Lock,
 }
 
 async fn prepare(args: &cli::Up, out: &mut Output) -> Result<Ready, Failure> {
     require_programs()?;
     let paths = Paths::find(args.data.as_deref())?;
     make_data_dir(paths.root())?;
+    let data = Lock::of_data(paths.root())?;
     let image = image::ensure(&paths).await?;
     out.note(format!("image       {image}"))?;
 
     let file = files::settings(&paths, args)?;
     let mut settings = Settings::load(&file, &environment())?;
+    // What was asked for wins over the environment too.
     if let Some(port) = args.port {
         settings.listen.set_port(port);
     }
     if let Some(accel) = args.accel {
         settings.services.accel = accel;
     }
+    // A controller that works here already, by 'lazaret serve', may use the sshd that is set up next.
+    let lock = Lock::of_store(&settings.store)?;
     settings.log_filter = "warn".into();
     logging::start(&settings);
 
@@ -111,13 +124,14 @@ async fn prepare(args: &cli::Up, out: &mut Output) -> Result<Ready, Failure> {
         local.host_key
     ))?;
 
-    let access = files::access(&settings, &Environment::of_process()).await?;
-    let controller = Controller::start(settings, &file.display().to_string()).await?;
+    let access = access::access(&settings, &Environment::of_process()).await?;
+    let controller = Controller::start(settings, &file.display().to_string(), lock).await?;
     out.note(format!("controller  {}", controller.url()))?;
     Ok(Ready {
         controller,
         local,
         access,
+        _data: data,
     })
 }
 
@@ -132,7 +146,7 @@ async fn first_steps(
     if accel == lazaret_api::host::Accel::Tcg {
         let warning = "WARNING: guests run under software emulation (tcg) on this machine, which is slow.\n\
                        QEMU does not regard tcg as a security boundary: run only what you would trust without a sandbox.";
-        let warning = out.paint(Paint::Warn, warning);
+        let warning = out.paint_note(Paint::Warn, warning);
         out.note(warning)?;
     }
     if !args.no_demo {

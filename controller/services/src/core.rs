@@ -3,8 +3,12 @@
 use crate::driver::Drivers;
 use crate::feed::Feeds;
 use crate::hosts::Registry;
+use crate::ports::store::StoreError;
+use crate::runs::LiveDiffs;
 use crate::{Ports, ServicesSettings};
 use jiff::Timestamp;
+use lazaret_domain::HostName;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -17,6 +21,7 @@ pub(crate) struct Core {
     pub(crate) feeds: Feeds,
     pub(crate) hosts: Registry,
     pub(crate) drivers: Drivers,
+    pub(crate) diffs: LiveDiffs,
     pub(crate) started_at: Timestamp,
     /// Told once: end in order.
     pub(crate) stop: CancellationToken,
@@ -27,6 +32,17 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn now(&self) -> Timestamp {
         self.ports.clock.now()
+    }
+
+    /// How many runs hold a sandbox on each host.
+    pub(crate) async fn holding(&self) -> Result<BTreeMap<HostName, u32>, StoreError> {
+        let mut holding = BTreeMap::new();
+        for run in self.ports.store.open_runs().await? {
+            if run.holds {
+                *holding.entry(run.plan.host).or_default() += 1;
+            }
+        }
+        Ok(holding)
     }
 
     /// Starts a background task that ends when all is stopped.

@@ -16,21 +16,29 @@
 //!
 //! | module | role |
 //! | --- | --- |
-//! | [`session`] | one generation's hold on its run: committing, asking the host, giving up |
+//! | [`session`] · [`asking`] | one generation's hold on its run: committing, asking the host, giving up |
 //! | [`steps`] | the way from queued to done |
-//! | [`command`] | one command in the guest as a step, with its output |
+//! | [`inside`] | the steps inside the guest: clone, command, diff |
+//! | [`command`] · [`collect`] | one command in the guest as a step, and what it says |
+//! | [`egress`] | the gateway's decisions as events |
+//! | [`lost`] | what ended a sandbox that is gone |
 //! | [`keep`] | what comes after done: keeping and removing the sandbox |
 //! | [`output`] · [`outcome`] | frames to events, exits to endings: pure |
 
-pub(crate) mod command;
+mod asking;
+pub(crate) mod collect;
+mod command;
+mod egress;
+pub(crate) mod inside;
 mod keep;
+mod lost;
 pub(crate) mod outcome;
 pub(crate) mod output;
 mod session;
-pub(crate) mod steps;
+mod steps;
 
 use crate::core::{Backoff, Core};
-use crate::ports::store::{Fact, Taken};
+use crate::ports::store::{Fact, RunRecord, Taken};
 use lazaret_domain::{Denial, DenialCode, RunId};
 use session::{Halt, Session};
 use std::collections::HashMap;
@@ -64,20 +72,31 @@ impl Drivers {
     }
 }
 
-/// The inbox of the run's driver, which is started if there is none.
-fn inbox(core: &Arc<Core>, run: &RunId) -> mpsc::Sender<Ask> {
+/// The inbox of the run's driver, which is started if there is none, with what it has taken already.
+fn inbox(core: &Arc<Core>, run: &RunId, taken: Option<Taken>) -> mpsc::Sender<Ask> {
     let mut inboxes = core.drivers.inboxes();
-    let entry = inboxes.entry(run.clone()).or_insert_with(|| {
-        let (sender, receiver) = mpsc::channel(8);
-        core.spawn(drive(Arc::clone(core), run.clone(), receiver));
-        sender
-    });
-    entry.clone()
+    // A driver takes its inbox with it when it ends; one that is closed was left by a panic.
+    if let Some(inbox) = inboxes.get(run).filter(|inbox| !inbox.is_closed()) {
+        return inbox.clone();
+    }
+    let (sender, receiver) = mpsc::channel(8);
+    inboxes.insert(run.clone(), sender.clone());
+    core.spawn(drive(Arc::clone(core), run.clone(), taken, receiver));
+    sender
 }
 
 /// Gives a run its driver, if it has none.
 pub(crate) fn start(core: &Arc<Core>, run: &RunId) {
-    inbox(core, run);
+    inbox(core, run, None);
+}
+
+/// Gives a run that was accepted just now its driver. Its acceptance was its first taking.
+pub(crate) fn start_new(core: &Arc<Core>, record: &RunRecord) {
+    let taken = Taken {
+        run: record.clone(),
+        steps: Vec::new(),
+    };
+    inbox(core, &record.id, Some(taken));
 }
 
 /// Asks the run's driver for something and waits until that is in the store.
@@ -94,7 +113,10 @@ pub(crate) async fn ask(core: &Arc<Core>, run: &RunId, want: Want) -> Result<(),
             return Err(stopping());
         }
         let (reply, answer) = oneshot::channel();
-        if inbox(core, run).send(Ask { want, reply }).await.is_ok()
+        if inbox(core, run, None)
+            .send(Ask { want, reply })
+            .await
+            .is_ok()
             && let Ok(answer) = answer.await
         {
             return answer;
@@ -112,13 +134,18 @@ enum Next {
 }
 
 /// A driver. It ends when the run is over and holds nothing any more, or when all is stopped.
-async fn drive(core: Arc<Core>, run: RunId, mut inbox: mpsc::Receiver<Ask>) {
+async fn drive(
+    core: Arc<Core>,
+    run: RunId,
+    mut taken: Option<Taken>,
+    mut inbox: mpsc::Receiver<Ask>,
+) {
     let mut backoff = Backoff::new(&core.settings.pace);
     loop {
         let next = tokio::select! {
             biased;
             Some(ask) = inbox.recv() => Next::Asked(ask),
-            end = generation(&core, &run) => Next::Ended(end),
+            end = generation(&core, &run, taken.take()) => Next::Ended(end),
         };
         match next {
             Next::Asked(ask) => {
@@ -146,10 +173,17 @@ async fn drive(core: Arc<Core>, run: RunId, mut inbox: mpsc::Receiver<Ask>) {
 }
 
 /// One generation: from the store to the end, or to where it cannot go on.
-async fn generation(core: &Arc<Core>, run: &RunId) -> Result<(), Halt> {
-    let Some(taken) = core.ports.store.take(run).await? else {
+async fn generation(core: &Arc<Core>, run: &RunId, taken: Option<Taken>) -> Result<(), Halt> {
+    let taken = match taken {
+        Some(taken) => Some(taken),
+        None => core.ports.store.take(run).await?,
+    };
+    let Some(taken) = taken else {
         return Ok(());
     };
+    // The generation before may have been dropped between a commit and telling of it.
+    core.feeds.publish(run, taken.run.last_seq);
+    core.feeds.nudge(run);
     let mut session = Session::new(Arc::clone(core), taken);
     Box::pin(session.carry_out()).await?;
     session.keep().await

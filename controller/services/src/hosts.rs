@@ -17,7 +17,6 @@ use lazaret_api::public::{EnrollHost, Host, HostAdmission, HostList, Scope};
 use lazaret_domain::run::Cause;
 use lazaret_domain::sandbox::Reach;
 use lazaret_domain::{Denial, DenialCode, HostName};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The machines that run sandboxes.
@@ -160,12 +159,7 @@ impl Hosts {
 
     /// All hosts as they are shown.
     pub(crate) async fn all(&self) -> Result<Vec<Host>, Denial> {
-        let mut holding = BTreeMap::<HostName, u32>::new();
-        for run in self.core.ports.store.open_runs().await? {
-            if run.holds {
-                *holding.entry(run.plan.host).or_default() += 1;
-            }
-        }
+        let holding = self.core.holding().await?;
         let records = self.core.ports.store.hosts().await?;
         Ok(records
             .into_iter()

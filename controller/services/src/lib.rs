@@ -21,6 +21,7 @@
 //! them decides anything of its own.
 #![forbid(unsafe_code)]
 
+pub mod hex;
 pub mod ports;
 
 mod core;

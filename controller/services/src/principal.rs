@@ -31,12 +31,7 @@ impl Principal {
         if self.scope >= scope {
             return Ok(());
         }
-        let word = match scope {
-            Scope::Read => "read",
-            Scope::Run => "run",
-            Scope::Operate => "operate",
-            Scope::Admin => "admin",
-        };
+        let word = scope.as_str();
         Err(Denial::new(
             DenialCode::ScopeTooNarrow,
             format!("this needs a key of scope '{word}'"),

@@ -30,7 +30,10 @@ async fn host(core: &Core, name: &HostName, link: &dyn HostLink) -> Result<(), D
         if let Some(why) = stray(core, name, &sandbox).await? {
             tracing::warn!(host = %name, sandbox = %sandbox.id, why, "a stray sandbox is removed");
             let fence = core.ports.store.fence().await?;
-            link.destroy(fence, &sandbox.id).await?;
+            // One that cannot be removed must not shield those after it.
+            if let Err(denial) = link.destroy(fence, &sandbox.id).await {
+                tracing::warn!(host = %name, sandbox = %sandbox.id, %denial, "a stray sandbox is not removed yet");
+            }
         }
     }
     Ok(())

@@ -5,12 +5,18 @@
 //! | [`accept`] | delegate: check, place, store, start |
 //! | [`view`] | a stored run as it is shown |
 //! | [`history`] | events, following, the log |
-//! | [`workspace`] | files, uploads, commands beside the run, the diff |
+//! | [`workspace`] | files, uploads, commands beside the run |
+//! | [`diff`] | what the run changed, as stored or as it is now |
+//! | [`archive`] | one file as a tar stream: pure |
 
 mod accept;
+mod archive;
+mod diff;
 mod history;
 mod view;
 mod workspace;
+
+pub(crate) use diff::LiveDiffs;
 
 use crate::core::Core;
 use crate::driver::{self, Want};

@@ -8,6 +8,7 @@ use crate::ports::clock::Clock;
 use crate::ports::host_link::HostLinks;
 use crate::ports::random::Random;
 use crate::ports::store::Store;
+use crate::runs::LiveDiffs;
 use crate::{Hosts, Keys, Principal, Runs, ServicesSettings, reconcile};
 use lazaret_api::public::{HostAdmission, Scope, System};
 use lazaret_domain::Denial;
@@ -53,6 +54,7 @@ impl Services {
             feeds: Feeds::default(),
             hosts: Registry::default(),
             drivers: Drivers::default(),
+            diffs: LiveDiffs::default(),
             started_at,
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),

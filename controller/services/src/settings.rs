@@ -65,6 +65,8 @@ pub struct Pace {
     pub stray_grace: Duration,
     /// How long past its deadline a sandbox on an unreachable host counts as perhaps alive.
     pub lost_grace: Duration,
+    /// How long a host may take to answer a driver's call: more than the longest that it waits itself.
+    pub call: Duration,
     /// How long an answer waits for a host: for it to connect, for a removal, for a cancel.
     pub patience: Duration,
 }
@@ -79,6 +81,7 @@ impl Default for Pace {
             reconcile: Duration::from_secs(30),
             stray_grace: Duration::from_secs(120),
             lost_grace: Duration::from_secs(120),
+            call: Duration::from_secs(60),
             patience: Duration::from_secs(10),
         }
     }

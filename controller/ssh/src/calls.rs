@@ -24,6 +24,8 @@ pub struct Call {
     pub(crate) fence: Option<Fence>,
     pub(crate) json: bool,
     pub(crate) body: Body,
+    /// How long the host is asked to hold the answer back.
+    pub(crate) wait: Duration,
 }
 
 impl Call {
@@ -34,6 +36,7 @@ impl Call {
             fence: None,
             json: false,
             body: Body::Bytes(Bytes::new()),
+            wait: Duration::ZERO,
         }
     }
 
@@ -69,6 +72,7 @@ impl Call {
             fence: self.fence,
             json: self.json,
             body: Body::Bytes(bytes.clone()),
+            wait: self.wait,
         })
     }
 
@@ -109,11 +113,13 @@ impl Call {
     /// `GET /v1/sandboxes/{id}?until=settled`
     #[must_use]
     pub fn settled(id: &SandboxId, wait: Duration) -> Self {
-        Self::get(format!(
+        let mut call = Self::get(format!(
             "{}?until=settled&wait_ms={}",
             sandbox(id),
             wait.as_millis()
-        ))
+        ));
+        call.wait = wait;
+        call
     }
 
     /// `DELETE /v1/sandboxes/{id}`

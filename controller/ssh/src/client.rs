@@ -1,7 +1,9 @@
 //! An HTTP/2 client for the host API over any byte stream.
 
+mod patience;
+
 use crate::calls::{Body, Call};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::TryStreamExt;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Request, Response};
@@ -13,6 +15,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use lazaret_api::{FENCE_HEADER, PROTOCOL, PROTOCOL_HEADER};
 use lazaret_domain::{Denial, DenialCode};
 use lazaret_services::ports::host_link::ByteStream;
+use patience::{Progress, bounded, within};
 use serde::de::DeserializeOwned;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -22,10 +25,15 @@ use tokio::io::{AsyncRead, AsyncWrite};
 const MAX_ANSWER: usize = 16 << 20;
 /// The largest refusal that is read.
 const MAX_DENIAL: usize = 64 << 10;
-/// Flow-control windows: enough for the bandwidth of a loopback or a nearby host, and the bound of
-/// what one slow reader can hold in memory.
-const STREAM_WINDOW: u32 = 1 << 20;
-const CONNECTION_WINDOW: u32 = 4 << 20;
+/// The most bytes of one answer that a slow reader may hold in memory: enough for the bandwidth of a
+/// loopback or a nearby host.
+const STREAM_WINDOW: u32 = 256 << 10;
+/// The most bytes of all answers: with as many slow readers as calls are let in by default
+/// ([`crate::SshSettings`]), another answer still gets through.
+const CONNECTION_WINDOW: u32 = 513 * STREAM_WINDOW;
+/// A host that does nothing about a call for so long is given up for that call. It is more patient
+/// than the host is with its guests, so that the host's reason comes first.
+const SILENCE: Duration = Duration::from_secs(120);
 
 type RequestBody = UnsyncBoxBody<Bytes, Denial>;
 
@@ -42,6 +50,7 @@ pub enum CallError {
 #[derive(Clone)]
 pub struct HostClient {
     requests: SendRequest<RequestBody>,
+    silence: Duration,
 }
 
 impl HostClient {
@@ -77,7 +86,11 @@ impl HostClient {
                 Err(error) => chain(&error),
             }
         };
-        Ok((Self { requests }, driver))
+        let client = Self {
+            requests,
+            silence: SILENCE,
+        };
+        Ok((client, driver))
     }
 
     /// Whether the connection is over.
@@ -86,15 +99,22 @@ impl HostClient {
         self.requests.is_closed()
     }
 
-    /// Sends a call and returns the answer once its head is there and is a success.
+    /// Sends a call and returns the answer once its head is there and is a success. A body may take
+    /// any time as long as it goes on.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// [`CallError`]; `host_unreachable` also if nothing happens for two minutes.
     pub async fn call(&self, call: Call) -> Result<Response<Incoming>, CallError> {
         let own_failure = OwnFailure::default();
-        let request = request(call, &own_failure).map_err(CallError::Denied)?;
+        let (progress, patience) = (Progress::default(), self.silence + call.wait);
+        let request = request(call, &own_failure, &progress).map_err(CallError::Denied)?;
         let mut requests = self.requests.clone();
-        let response = match requests.send_request(request).await {
+        // Dropping the answer to come resets the stream, and with it the request's body.
+        let sent = tokio::select! {
+            sent = requests.send_request(request) => sent,
+            silent = progress.stalled(patience) => return Err(CallError::Denied(silent)),
+        };
+        let response = match sent {
             Ok(response) => response,
             Err(error) => {
                 return Err(match own_failure.take() {
@@ -109,9 +129,10 @@ impl HostClient {
             return Ok(response);
         }
         let status = response.status();
-        let denial = match Limited::new(response.into_body(), MAX_DENIAL)
-            .collect()
+        let reading = Limited::new(response.into_body(), MAX_DENIAL).collect();
+        let denial = match within(self.silence, reading)
             .await
+            .map_err(CallError::Denied)?
         {
             Ok(body) => serde_json::from_slice::<Denial>(&body.to_bytes()).ok(),
             Err(_) => None,
@@ -128,25 +149,20 @@ impl HostClient {
 /// An answer's body as bytes, read whole.
 pub(crate) async fn whole<B>(body: B) -> Result<Bytes, Denial>
 where
-    B: hyper::body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    B: hyper::body::Body<Data = Bytes, Error: std::error::Error> + Send + Unpin + 'static,
 {
-    let body = Limited::new(body, MAX_ANSWER)
-        .collect()
-        .await
-        .map_err(|error| {
-            if error.is::<http_body_util::LengthLimitError>() {
-                Denial::new(
-                    DenialCode::Internal,
-                    format!("the host's answer is longer than {MAX_ANSWER} bytes"),
-                )
-            } else {
-                Denial::new(
-                    DenialCode::HostUnreachable,
-                    format!("the connection broke within the answer: {error}"),
-                )
-            }
-        })?;
-    Ok(body.to_bytes())
+    let mut pieces = bounded(chunks(body), SILENCE);
+    let mut all = BytesMut::new();
+    while let Some(piece) = pieces.try_next().await? {
+        if all.len() + piece.len() > MAX_ANSWER {
+            return Err(Denial::new(
+                DenialCode::Internal,
+                format!("the host's answer is longer than {MAX_ANSWER} bytes"),
+            ));
+        }
+        all.extend_from_slice(&piece);
+    }
+    Ok(all.freeze())
 }
 
 /// An answer's body as a value.
@@ -159,8 +175,20 @@ pub(crate) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Denial> {
     })
 }
 
-/// An answer's body as it arrives.
+/// An answer's body as it arrives, for as long as that takes.
 pub(crate) fn stream(body: Incoming) -> ByteStream {
+    chunks(body)
+}
+
+/// An answer's body as it arrives, unless it falls silent.
+pub(crate) fn attentive(body: Incoming) -> ByteStream {
+    bounded(chunks(body), SILENCE)
+}
+
+fn chunks<B>(body: B) -> ByteStream
+where
+    B: hyper::body::Body<Data = Bytes, Error: std::error::Error> + Send + 'static,
+{
     Box::pin(BodyDataStream::new(body).map_err(|error| {
         Denial::new(
             DenialCode::HostUnreachable,
@@ -169,7 +197,11 @@ pub(crate) fn stream(body: Incoming) -> ByteStream {
     }))
 }
 
-fn request(call: Call, own_failure: &OwnFailure) -> Result<Request<RequestBody>, Denial> {
+fn request(
+    call: Call,
+    own_failure: &OwnFailure,
+    progress: &Progress,
+) -> Result<Request<RequestBody>, Denial> {
     let mut request = Request::builder()
         .method(call.method)
         .uri(format!("http://host{}", call.path))
@@ -186,7 +218,10 @@ fn request(call: Call, own_failure: &OwnFailure) -> Result<Request<RequestBody>,
             .boxed_unsync(),
         Body::Stream(stream) => {
             let own_failure = own_failure.clone();
-            let stream = stream.inspect_err(move |denial| own_failure.put(denial));
+            let progress = progress.clone();
+            let stream = stream
+                .inspect_ok(move |_| progress.note())
+                .inspect_err(move |denial| own_failure.put(denial));
             StreamBody::new(stream.map_ok(Frame::data)).boxed_unsync()
         }
     };
@@ -243,3 +278,6 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

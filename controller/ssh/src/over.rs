@@ -1,7 +1,7 @@
 //! The port's methods over anything that can carry a [`Call`].
 
 use crate::calls::Call;
-use crate::client::{CallError, HostClient, decode, stream, whole};
+use crate::client::{CallError, HostClient, attentive, decode, stream, whole};
 use async_trait::async_trait;
 use futures::{Stream, StreamExt};
 use http::Response;
@@ -44,10 +44,20 @@ impl Answer {
         whole(self.response.into_body()).await.map(drop)
     }
 
+    /// The answer as it arrives, for as long as that takes: a command may be quiet.
     fn stream(self) -> ByteStream {
+        Self::held(stream(self.response.into_body()), self.in_flight)
+    }
+
+    /// The answer as it arrives, unless it falls silent.
+    fn file(self) -> ByteStream {
+        Self::held(attentive(self.response.into_body()), self.in_flight)
+    }
+
+    fn held(stream: ByteStream, in_flight: Option<OwnedSemaphorePermit>) -> ByteStream {
         Box::pin(Held {
-            stream: stream(self.response.into_body()),
-            _in_flight: self.in_flight,
+            stream,
+            _in_flight: in_flight,
         })
     }
 }
@@ -174,7 +184,7 @@ impl<E: Exchange> HostLink for Over<E> {
     }
 
     async fn read_tar(&self, id: &SandboxId, path: &GuestPath) -> Result<ByteStream, Denial> {
-        Ok(self.0.exchange(Call::read_tar(id, path)).await?.stream())
+        Ok(self.0.exchange(Call::read_tar(id, path)).await?.file())
     }
 
     async fn write_tar(

@@ -50,6 +50,41 @@ impl client::Handler for Verifier {
         Ok(admitted)
     }
 
+    // A host opens nothing towards the controller. Each kind is named here because russh accepts
+    // those that a client does not name; dropping the reply rejects.
+
+    async fn server_channel_open_session(
+        &mut self,
+        _channel: russh::Channel<client::Msg>,
+        _reply: client::ChannelOpenHandle,
+        _session: &mut client::Session,
+    ) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    async fn server_channel_open_direct_tcpip(
+        &mut self,
+        _channel: russh::Channel<client::Msg>,
+        _host_to_connect: &str,
+        _port_to_connect: u32,
+        _originator_address: &str,
+        _originator_port: u32,
+        _reply: client::ChannelOpenHandle,
+        _session: &mut client::Session,
+    ) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    async fn server_channel_open_direct_streamlocal(
+        &mut self,
+        _channel: russh::Channel<client::Msg>,
+        _socket_path: &str,
+        _reply: client::ChannelOpenHandle,
+        _session: &mut client::Session,
+    ) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
     async fn server_channel_open_forwarded_tcpip(
         &mut self,
         _channel: russh::Channel<client::Msg>,
@@ -60,7 +95,7 @@ impl client::Handler for Verifier {
         _reply: client::ChannelOpenHandle,
         _session: &mut client::Session,
     ) -> Result<(), Self::Error> {
-        Ok(()) // dropping the reply rejects: a host opens nothing towards the controller
+        Ok(())
     }
 
     async fn server_channel_open_forwarded_streamlocal(
@@ -80,6 +115,25 @@ impl client::Handler for Verifier {
         _session: &mut client::Session,
     ) -> Result<(), Self::Error> {
         Ok(())
+    }
+
+    async fn server_channel_open_x11(
+        &mut self,
+        _channel: russh::Channel<client::Msg>,
+        _originator_address: &str,
+        _originator_port: u32,
+        _reply: client::ChannelOpenHandle,
+        _session: &mut client::Session,
+    ) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    async fn should_accept_unknown_server_channel(
+        &mut self,
+        _id: russh::ChannelId,
+        _channel_type: &str,
+    ) -> bool {
+        false
     }
 }
 
@@ -198,3 +252,6 @@ impl Transport {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,13 @@
 //! What a host may ask for is a short list. A request must say from which sandbox's cable it came;
 //! the shim sets that header and drops one the guest sent. The routes behind it get the sandbox as
 //! a request extension, already parsed.
+//!
+//! All sandboxes of a host share this connection. Each has a few places on it, and the connection
+//! takes in more than all places together may hold back. Who is silent is cut where it is known: the
+//! host cuts a guest that does not go on, the routes a server that does not, and an uplink that
+//! hangs as a whole answers no ping.
+
+mod shares;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -15,6 +22,7 @@ use lazaret_api::public::Problem;
 use lazaret_api::uplink::SANDBOX_HEADER;
 use lazaret_api::{PROTOCOL, PROTOCOL_HEADER};
 use lazaret_domain::{Denial, DenialCode, HostName, SandboxId};
+use shares::Shares;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +39,13 @@ pub type UplinkBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sy
 pub type UplinkService = BoxCloneSyncService<Request<Incoming>, Response<UplinkBody>, Infallible>;
 
 /// The most requests one host may have in flight.
-const MAX_IN_FLIGHT: usize = 256;
+const MAX_IN_FLIGHT: u32 = 256;
+/// The most of them that are for one sandbox.
+const PER_SANDBOX: usize = 4;
+/// Bytes of one request that may lie here unread.
+const STREAM_WINDOW: u32 = 128 << 10;
+/// Bytes of all requests: if none of them is read, another one still gets through.
+const CONNECTION_WINDOW: u32 = (MAX_IN_FLIGHT + 1) * STREAM_WINDOW;
 
 /// The server for one host's channel 2.
 #[derive(Clone)]
@@ -39,6 +53,7 @@ pub struct Uplink {
     host: HostName,
     routes: UplinkService,
     in_flight: Arc<Semaphore>,
+    shares: Shares,
 }
 
 impl Uplink {
@@ -48,7 +63,8 @@ impl Uplink {
         Self {
             host,
             routes,
-            in_flight: Arc::new(Semaphore::new(MAX_IN_FLIGHT)),
+            in_flight: Arc::new(Semaphore::new(MAX_IN_FLIGHT as usize)),
+            shares: Shares::new(PER_SANDBOX),
         }
     }
 
@@ -64,10 +80,10 @@ impl Uplink {
         });
         let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
-            .max_concurrent_streams(u32::try_from(MAX_IN_FLIGHT).unwrap_or(u32::MAX))
+            .max_concurrent_streams(MAX_IN_FLIGHT)
             .max_header_list_size(32 << 10)
-            .initial_stream_window_size(1 << 20)
-            .initial_connection_window_size(4 << 20)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buf_size(1 << 20)
             .keep_alive_interval(Duration::from_secs(10))
             .keep_alive_timeout(Duration::from_secs(20))
@@ -100,6 +116,11 @@ impl Uplink {
             return Ok(response);
         }
         let sandbox = sandbox_of(&request).map_err(|denial| (StatusCode::BAD_REQUEST, denial))?;
+        let Some(share) = self.shares.take(&sandbox) else {
+            let text = format!("a sandbox has at most {PER_SANDBOX} requests in flight");
+            let busy = Denial::new(DenialCode::RateLimited, text).retry_after(1);
+            return Err((StatusCode::TOO_MANY_REQUESTS, busy));
+        };
         let Ok(permit) = Arc::clone(&self.in_flight).try_acquire_owned() else {
             let busy = Denial::new(
                 DenialCode::HostBusy,
@@ -117,7 +138,7 @@ impl Uplink {
         // The place is kept until the last byte of the answer is on its way.
         Ok(response.map(|body| {
             body.map_frame(move |frame| {
-                let _in_flight = &permit;
+                let _in_flight = (&permit, &share);
                 frame
             })
             .boxed_unsync()
@@ -162,3 +183,6 @@ fn problem(status: StatusCode, denial: &Denial) -> Response<UplinkBody> {
     );
     response
 }
+
+#[cfg(test)]
+mod tests;

@@ -94,8 +94,10 @@ impl SqliteStore {
         if let Some(pages) = limits.pages {
             options = options.pragma("max_page_count", pages.to_string());
         }
+        // A file does not go away as a server does: connections are used without asking first.
         let writer = SqlitePoolOptions::new()
             .max_connections(1)
+            .test_before_acquire(false)
             .connect_with(options.clone())
             .await
             .map_err(failed)?;
@@ -112,6 +114,7 @@ impl SqliteStore {
             .map_err(|error| StoreError::Failed(error.to_string()))?;
         let readers = SqlitePoolOptions::new()
             .max_connections(4)
+            .test_before_acquire(false)
             .connect_with(options)
             .await
             .map_err(failed)?;

@@ -3,6 +3,7 @@
 use crate::codec::{failed, from_word, get, parsed, time, word};
 use jiff::Timestamp;
 use lazaret_domain::KeyId;
+use lazaret_services::hex;
 use lazaret_services::ports::store::{HostRecord, KeyRecord, StoreError};
 use sqlx::SqlitePool;
 use sqlx::sqlite::SqliteRow;
@@ -44,27 +45,13 @@ pub(crate) async fn put_host(pool: &SqlitePool, host: &HostRecord) -> Result<(),
     Ok(())
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn from_hex(text: &str) -> Result<Vec<u8>, StoreError> {
-    let refuse = || StoreError::Corrupt("a key's hash".to_owned());
-    if !text.len().is_multiple_of(2) || !text.is_ascii() {
-        return Err(refuse());
-    }
-    (0..text.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| refuse()))
-        .collect()
-}
-
 fn api_key(row: &SqliteRow) -> Result<KeyRecord, StoreError> {
     Ok(KeyRecord {
         id: parsed(get(row, "id")?)?,
         name: get(row, "name")?,
         scope: from_word(get(row, "scope")?)?,
-        hash: from_hex(get(row, "hash")?)?,
+        hash: hex::decode(get(row, "hash")?)
+            .ok_or_else(|| StoreError::Corrupt("a key's hash".to_owned()))?,
         created_at: parsed(get(row, "created_at")?)?,
         expires_at: time(get(row, "expires_at")?)?,
         revoked_at: time(get(row, "revoked_at")?)?,
@@ -79,7 +66,7 @@ pub(crate) async fn add_key(pool: &SqlitePool, key: &KeyRecord) -> Result<(), St
     .bind(key.id.as_str())
     .bind(&key.name)
     .bind(word(&key.scope)?)
-    .bind(hex(&key.hash))
+    .bind(hex::encode(&key.hash))
     .bind(key.created_at.to_string())
     .bind(key.expires_at.map(|at| at.to_string()))
     .bind(key.revoked_at.map(|at| at.to_string()))

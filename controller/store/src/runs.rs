@@ -2,9 +2,10 @@
 
 use crate::codec::{failed, from_json, get, int, json, run, uint};
 use crate::events;
+use crate::journal::next_fence;
 use lazaret_api::public::{Diff, EventBody};
 use lazaret_domain::run::{RunPhase, RunState};
-use lazaret_domain::{Fence, KeyId, RunId, SandboxId};
+use lazaret_domain::{KeyId, RunId, SandboxId};
 use lazaret_services::IdempotencyKey;
 use lazaret_services::ports::store::{Accepted, Counts, NewRun, RunFacts, RunRecord, StoreError};
 use sqlx::{Sqlite, SqliteExecutor, SqlitePool, Transaction};
@@ -33,6 +34,7 @@ pub(crate) async fn accept(
             u32::try_from(holding).unwrap_or(u32::MAX),
         ));
     }
+    let fence = next_fence(&mut transaction).await?;
     let record = RunRecord {
         id: new.id,
         by: new.by,
@@ -41,12 +43,12 @@ pub(crate) async fn accept(
         state: RunState::Queued,
         facts: RunFacts::default(),
         holds: true,
-        fence: Fence(0),
+        fence,
         last_seq: 1,
     };
     sqlx::query(
         "INSERT INTO runs (id, by_key, created_at, sandbox, plan, phase, facts, holds, fence, last_seq, log_bytes)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, 1, 0, $8, 0)",
+         VALUES ($1, $2, $3, $4, $5, $6, $7, 1, $8, $9, 0)",
     )
     .bind(record.id.as_str())
     .bind(record.by.as_str())
@@ -55,6 +57,7 @@ pub(crate) async fn accept(
     .bind(json(&record.plan)?)
     .bind(record.state.phase().as_str())
     .bind(json(&record.facts)?)
+    .bind(int(record.fence.0))
     .bind(int(record.last_seq))
     .execute(&mut *transaction)
     .await

@@ -14,7 +14,7 @@ pub use body::Body;
 use body::Input;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
-use lazaret_api::guest::{Adopt, ExecSpec, MAX_SPEC};
+use lazaret_api::guest::{Adopt, Clock, ExecSpec, MAX_SPEC};
 use lazaret_domain::{Denial, DenialClass, DenialCode, SandboxId};
 use query::Query;
 use serde::de::DeserializeOwned;
@@ -24,12 +24,18 @@ use tokio::sync::watch;
 /// The largest body of an adopt request.
 const MAX_ADOPT: usize = 16 * 1024;
 
+/// Who a guest is.
+struct Identity {
+    sandbox: SandboxId,
+    boot_id: String,
+}
+
 /// A guest that answers requests.
 pub struct Guest {
     machine: Box<dyn Machine>,
     engine: Engine,
     areas: Areas,
-    adopted: Mutex<Option<SandboxId>>,
+    adopted: Mutex<Option<Identity>>,
     stopping: watch::Sender<bool>,
 }
 
@@ -95,6 +101,11 @@ impl Guest {
                 self.stopping.send_replace(true);
                 Ok(body::json(StatusCode::ACCEPTED, &serde_json::json!({})))
             }
+            (&Method::PUT, "/v1/clock") => {
+                query.none()?;
+                self.ready()?;
+                self.set_clock(input).await
+            }
             (&Method::POST, "/v1/exec") => {
                 query.none()?;
                 self.ready()?;
@@ -120,7 +131,8 @@ impl Guest {
             }
             (
                 _,
-                "/v1/health" | "/v1/adopt" | "/v1/shutdown" | "/v1/exec" | "/v1/list" | "/v1/files",
+                "/v1/health" | "/v1/adopt" | "/v1/clock" | "/v1/shutdown" | "/v1/exec" | "/v1/list"
+                | "/v1/files",
             ) => Err(Denial::new(
                 DenialCode::MethodNotAllowed,
                 "this route has other methods",
@@ -139,7 +151,10 @@ impl Guest {
                 format!("the guest's state cannot be read: {error}"),
             )
         })?;
-        health.adopted = self.sandbox().is_some();
+        if let Some(adopted) = &*self.adopted.lock().unwrap_or_else(PoisonError::into_inner) {
+            health.adopted = true;
+            health.boot_id = Some(adopted.boot_id.clone());
+        }
         Ok(body::json(StatusCode::OK, &health))
     }
 
@@ -151,15 +166,27 @@ impl Guest {
         let adopt: Adopt = from_json(&input.whole(MAX_ADOPT).await?)?;
         // Held over the whole of it, which waits for nothing: two adoptions cannot interleave.
         let mut adopted = self.adopted.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(sandbox) = &*adopted {
+        if let Some(Identity { sandbox, .. }) = &*adopted {
             return Err(Denial::new(
                 DenialCode::AlreadyExists,
                 format!("this guest was adopted as {sandbox}"),
             ));
         }
         let answer = self.machine.adopt(&adopt)?;
-        *adopted = Some(adopt.sandbox);
+        *adopted = Some(Identity {
+            sandbox: adopt.sandbox,
+            boot_id: answer.boot_id.clone(),
+        });
         Ok(body::json(StatusCode::OK, &answer))
+    }
+
+    async fn set_clock<B>(&self, mut input: Input<B>) -> Result<Response<Body>, Denial>
+    where
+        B: http_body::Body<Data = Bytes> + Unpin,
+        B::Error: std::fmt::Display,
+    {
+        let clock: Clock = from_json(&input.whole(MAX_ADOPT).await?)?;
+        Ok(body::json(StatusCode::OK, &self.machine.set_clock(clock)?))
     }
 
     async fn exec<B>(&self, mut input: Input<B>) -> Result<Response<Body>, Denial>
@@ -172,11 +199,11 @@ impl Guest {
         Ok(body::frames(frames))
     }
 
-    fn sandbox(&self) -> Option<SandboxId> {
+    fn is_adopted(&self) -> bool {
         self.adopted
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+            .is_some()
     }
 
     fn ready(&self) -> Result<(), Denial> {
@@ -186,13 +213,13 @@ impl Guest {
                 "this guest is shutting down",
             ));
         }
-        match self.sandbox() {
-            Some(_) => Ok(()),
-            None => Err(Denial::new(
-                DenialCode::SandboxNotReady,
-                "this guest was not adopted yet",
-            )),
+        if self.is_adopted() {
+            return Ok(());
         }
+        Err(Denial::new(
+            DenialCode::SandboxNotReady,
+            "this guest was not adopted yet",
+        ))
     }
 }
 

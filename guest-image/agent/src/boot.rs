@@ -55,6 +55,8 @@ pub enum Boot {
 pub struct System {
     /// Where commands are contained.
     pub cgroups: Cgroups,
+    /// Whether it is to be frozen into a template, and is warmed up for that.
+    pub warm: bool,
 }
 
 /// Sets the system up.
@@ -67,10 +69,8 @@ pub async fn boot() -> Result<Boot, BootError> {
     let cmdline =
         std::fs::read_to_string("/proc/cmdline").step("reading the kernel's command line")?;
     modules::load()?;
-    if cmdline
-        .split_ascii_whitespace()
-        .any(|word| word == "lazaret.probe")
-    {
+    let told = |wanted: &str| cmdline.split_ascii_whitespace().any(|word| word == wanted);
+    if told("lazaret.probe") {
         return Ok(Boot::Probe);
     }
     let disks = disks::find().await?;
@@ -79,7 +79,10 @@ pub async fn boot() -> Result<Boot, BootError> {
     settings::apply()?;
     let cgroups = Cgroups::set_up(mounts::CGROUPS.as_ref()).step("setting up control groups")?;
     network::up()?;
-    Ok(Boot::Guest(System { cgroups }))
+    Ok(Boot::Guest(System {
+        cgroups,
+        warm: told("lazaret.warm"),
+    }))
 }
 
 /// Writes everything back and powers off; if the machine cannot, it is reset, which ends it too.

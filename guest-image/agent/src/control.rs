@@ -3,6 +3,10 @@
 //! While the other end is not connected, a read returns 0 and `poll` says "hung up", at once and
 //! always. So the port is looked at a few times a second until somebody is there: waiting for it in
 //! earnest would be a busy wait, which starves a guest under software emulation.
+//!
+//! Each connection is watched by a descriptor of its own, because tokio never forgets that one was
+//! hung up; and nothing is sent on it before the other end has spoken, so that a guest that is
+//! frozen into a template has said nothing yet.
 
 use crate::sys;
 use lazaret_api::guest::CONTROL_PORT;
@@ -26,7 +30,7 @@ const TRIES: u32 = 400;
 
 /// The port. There is one, and one stream on it at a time.
 pub struct Port {
-    fd: AsyncFd<OwnedFd>,
+    fd: OwnedFd,
 }
 
 impl Port {
@@ -38,9 +42,8 @@ impl Port {
         for _ in 0..TRIES {
             if let Some(device) = find() {
                 let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-                let fd = rustix::fs::open(device, flags, Mode::empty())?;
                 return Ok(Self {
-                    fd: sys::watch(fd, Interest::READABLE | Interest::WRITABLE)?,
+                    fd: rustix::fs::open(device, flags, Mode::empty())?,
                 });
             }
             sleep(LOOK).await;
@@ -51,15 +54,32 @@ impl Port {
         ))
     }
 
-    /// Waits until the other end is connected.
+    /// Waits until the other end is connected and has spoken.
     ///
     /// # Errors
     /// The port cannot be asked.
-    pub async fn connected(&mut self) -> io::Result<Stream<'_>> {
-        while self.is_hung_up()? {
-            sleep(LOOK).await;
+    pub async fn connected(&mut self) -> io::Result<Stream> {
+        loop {
+            while self.state(PollFlags::empty())?.contains(PollFlags::HUP) {
+                sleep(LOOK).await;
+            }
+            let fd = sys::watch(
+                self.fd.try_clone()?,
+                Interest::READABLE | Interest::WRITABLE,
+            )?;
+            loop {
+                let mut ready = fd.readable().await?;
+                let state = self.state(PollFlags::IN)?;
+                if state.contains(PollFlags::HUP) || ready.ready().is_read_closed() {
+                    break;
+                }
+                if state.contains(PollFlags::IN) {
+                    drop(ready);
+                    return Ok(Stream { fd });
+                }
+                ready.clear_ready();
+            }
         }
-        Ok(Stream { fd: &self.fd })
     }
 
     /// Throws away what the last peer sent and nobody read, so that the next one starts afresh.
@@ -68,8 +88,8 @@ impl Port {
     /// The port cannot be read.
     pub fn discard(&mut self) -> io::Result<()> {
         let mut waste = [0_u8; 4096];
-        while self.is_hung_up()? {
-            match rustix::io::read(self.fd.get_ref(), &mut waste) {
+        while self.state(PollFlags::empty())?.contains(PollFlags::HUP) {
+            match rustix::io::read(&self.fd, &mut waste) {
                 Ok(0) => break,
                 Ok(_) => {}
                 Err(rustix::io::Errno::AGAIN) => break,
@@ -79,16 +99,14 @@ impl Port {
         Ok(())
     }
 
-    fn is_hung_up(&self) -> io::Result<bool> {
-        let mut fds = [PollFd::new(self.fd.get_ref(), PollFlags::empty())];
-        poll(
-            &mut fds,
-            Some(&Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            }),
-        )?;
-        Ok(fds[0].revents().contains(PollFlags::HUP))
+    fn state(&self, asked: PollFlags) -> io::Result<PollFlags> {
+        let mut fds = [PollFd::new(&self.fd, asked)];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        poll(&mut fds, Some(&now))?;
+        Ok(fds[0].revents())
     }
 }
 
@@ -104,11 +122,11 @@ fn find() -> Option<String> {
 }
 
 /// The port while somebody is at its other end.
-pub struct Stream<'a> {
-    fd: &'a AsyncFd<OwnedFd>,
+pub struct Stream {
+    fd: AsyncFd<OwnedFd>,
 }
 
-impl AsyncRead for Stream<'_> {
+impl AsyncRead for Stream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -116,6 +134,7 @@ impl AsyncRead for Stream<'_> {
     ) -> Poll<io::Result<()>> {
         loop {
             let mut guard = ready!(self.fd.poll_read_ready(cx))?;
+            let closed = guard.ready().is_read_closed();
             let room = buf.initialize_unfilled();
             match guard.try_io(|fd| rustix::io::read(fd.get_ref(), room).map_err(Into::into)) {
                 Ok(Ok(count)) => {
@@ -123,13 +142,15 @@ impl AsyncRead for Stream<'_> {
                     return Poll::Ready(Ok(()));
                 }
                 Ok(Err(error)) => return Poll::Ready(Err(error)),
+                // It was hung up, and somebody else is there already: this stream has ended.
+                Err(_would_block) if closed => return Poll::Ready(Ok(())),
                 Err(_would_block) => {}
             }
         }
     }
 }
 
-impl AsyncWrite for Stream<'_> {
+impl AsyncWrite for Stream {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -137,8 +158,12 @@ impl AsyncWrite for Stream<'_> {
     ) -> Poll<io::Result<usize>> {
         loop {
             let mut guard = ready!(self.fd.poll_write_ready(cx))?;
+            let closed = guard.ready().is_write_closed();
             match guard.try_io(|fd| rustix::io::write(fd.get_ref(), bytes).map_err(Into::into)) {
                 Ok(result) => return Poll::Ready(result),
+                Err(_would_block) if closed => {
+                    return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+                }
                 Err(_would_block) => {}
             }
         }

@@ -10,6 +10,7 @@
 //! | [`exec`] | runs commands as the agent user, bounded, and leaves none behind |
 //! | [`files`] | files in and out, beneath a root that no link leads out of |
 //! | [`children`] | waits for children, and as PID 1 for orphans |
+//! | [`warm`] | what a guest starts once before it is frozen into a template |
 //! | [`sys`] | the only `unsafe` code of the product |
 //!
 //! Nothing here is a protection that the product relies on: a hostile root in the guest may replace
@@ -25,3 +26,4 @@ pub mod files;
 pub mod machine;
 pub mod serve;
 pub mod sys;
+mod warm;

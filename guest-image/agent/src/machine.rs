@@ -6,7 +6,7 @@ mod gitconfig;
 use crate::sys;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use lazaret_api::guest::{Adopt, Adopted, Health, net};
+use lazaret_api::guest::{Adopt, Adopted, Clock, Health, net};
 use lazaret_domain::{Denial, DenialCode};
 use rustix::time::{ClockId, Timespec, clock_gettime, clock_settime};
 use std::fs::{self, File};
@@ -14,7 +14,8 @@ use std::io;
 
 /// The machine as the guest API sees it.
 pub trait Machine: Send + Sync + 'static {
-    /// Its state; whether it was adopted is known elsewhere.
+    /// Its state; whether it was adopted is known elsewhere. The kernel makes its boot id when it is
+    /// first asked for, so it must not be asked before the guest has entropy of its own.
     ///
     /// # Errors
     /// The kernel does not say.
@@ -25,6 +26,12 @@ pub trait Machine: Send + Sync + 'static {
     /// # Errors
     /// The settings are out of form, or the machine refuses one. It must not run work then.
     fn adopt(&self, adopt: &Adopt) -> Result<Adopted, Denial>;
+
+    /// Sets the wall clock, and says what it shows then.
+    ///
+    /// # Errors
+    /// The time is out of form, or the machine refuses it.
+    fn set_clock(&self, clock: Clock) -> Result<Clock, Denial>;
 }
 
 /// The machine this runs on.
@@ -37,7 +44,7 @@ impl Machine for ThisMachine {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             protocol: lazaret_api::PROTOCOL,
             kernel: kernel(),
-            boot_id: boot_id()?,
+            boot_id: None,
             uptime_ms: u64::try_from(uptime.tv_sec * 1000 + uptime.tv_nsec / 1_000_000)
                 .unwrap_or(0),
             adopted: false,
@@ -53,6 +60,39 @@ impl Machine for ThisMachine {
             )
         })
     }
+
+    fn set_clock(&self, clock: Clock) -> Result<Clock, Denial> {
+        let time = timespec(clock.wall_clock_ns)?;
+        clock_settime(ClockId::Realtime, time).map_err(|error| {
+            Denial::new(
+                DenialCode::Internal,
+                format!("the guest could not set its clock: {error}"),
+            )
+        })?;
+        Ok(Clock {
+            wall_clock_ns: wall_clock(),
+        })
+    }
+}
+
+/// A time as the kernel takes it.
+fn timespec(wall_clock_ns: i64) -> Result<Timespec, Denial> {
+    if wall_clock_ns <= 0 {
+        let why = "the wall clock is after 1970";
+        return Err(Denial::new(DenialCode::InvalidRequest, why).at("wall_clock_ns"));
+    }
+    Ok(Timespec {
+        tv_sec: wall_clock_ns / 1_000_000_000,
+        tv_nsec: wall_clock_ns % 1_000_000_000,
+    })
+}
+
+/// Nanoseconds since 1970.
+fn wall_clock() -> i64 {
+    let now = clock_gettime(ClockId::Realtime);
+    now.tv_sec
+        .saturating_mul(1_000_000_000)
+        .saturating_add(now.tv_nsec)
 }
 
 /// What a guest is told, checked before any of it takes effect.
@@ -80,17 +120,11 @@ impl<'a> Settings<'a> {
                 "a machine id is 32 lower-case hexadecimal digits",
             ));
         }
-        if adopt.wall_clock_ns <= 0 {
-            return Err(refuse("wall_clock_ns", "the wall clock is after 1970"));
-        }
         Ok(Self {
             name: adopt.sandbox.as_str(),
             machine_id: &adopt.machine_id,
             entropy,
-            clock: Timespec {
-                tv_sec: adopt.wall_clock_ns / 1_000_000_000,
-                tv_nsec: adopt.wall_clock_ns % 1_000_000_000,
-            },
+            clock: timespec(adopt.wall_clock_ns)?,
             git: gitconfig::text(&adopt.git_base_url)?,
         })
     }
@@ -112,14 +146,10 @@ impl<'a> Settings<'a> {
         )?;
         fs::write("/etc/machine-id", format!("{}\n", self.machine_id))?;
         fs::write("/etc/gitconfig", &self.git)?;
-        let now = clock_gettime(ClockId::Realtime);
         Ok(Adopted {
             boot_id: boot_id()?,
             kernel: kernel(),
-            wall_clock_ns: now
-                .tv_sec
-                .saturating_mul(1_000_000_000)
-                .saturating_add(now.tv_nsec),
+            wall_clock_ns: wall_clock(),
         })
     }
 }
@@ -131,6 +161,7 @@ fn kernel() -> String {
         .into_owned()
 }
 
+/// The kernel's boot id, of a guest that was adopted.
 fn boot_id() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?
         .trim_end()

@@ -8,6 +8,7 @@ use crate::control::Port;
 use crate::exec::{Engine, RunAs};
 use crate::files::Areas;
 use crate::machine::ThisMachine;
+use crate::warm;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -37,6 +38,9 @@ pub async fn serve(system: System) -> io::Result<()> {
         }
     });
     let engine = Engine::new(children, system.cgroups, RunAs::Agent);
+    if system.warm {
+        warm::warm(&engine).await;
+    }
     let guest = Arc::new(Guest::new(ThisMachine, engine, Areas::of_a_guest()));
     let mut port = Port::open().await?;
     console::say("ready");

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use client::{file_entry, tar_of};
 use guest::{TestGuest, still_runs, until};
 use http::{Method, StatusCode};
-use lazaret_api::guest::{ExecEnd, ExecLimits, Health, Listing};
+use lazaret_api::guest::{Clock, ExecEnd, ExecLimits, Health, Listing};
 use lazaret_domain::{DenialCode, Span};
 
 #[tokio::test]
@@ -37,6 +37,20 @@ async fn a_guest_is_adopted_once() {
     assert!(health.adopted);
     assert_eq!(guest.adopt().await.denial().code, DenialCode::AlreadyExists);
     assert_eq!(guest.adoptions(), 1);
+}
+
+#[tokio::test]
+async fn the_clock_is_set_after_the_adoption_only() {
+    let clock = || Bytes::from_static(b"{\"wall_clock_ns\":5}");
+    let guest = TestGuest::new().await;
+    let early = guest.call(Method::PUT, "/v1/clock", clock()).await;
+    assert_eq!(early.denial().code, DenialCode::SandboxNotReady);
+    guest.adopt().await;
+    let set: Clock = guest.call(Method::PUT, "/v1/clock", clock()).await.json();
+    assert_eq!(set.wall_clock_ns, 5);
+    let other = Bytes::from_static(b"{\"wall_clock_ns\":5,\"zone\":1}");
+    let refused = guest.call(Method::PUT, "/v1/clock", other).await;
+    assert_eq!(refused.denial().code, DenialCode::InvalidRequest);
 }
 
 #[tokio::test]

@@ -48,7 +48,7 @@ async fn a_guest_becomes_the_sandbox_it_is_told_to_be_and_shares_no_kernel() {
     );
     assert_ne!(first.boot_id, second.boot_id);
     assert_ne!(
-        first.boot_id,
+        first.boot_id.as_deref().unwrap(),
         std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
             .unwrap()
             .trim()

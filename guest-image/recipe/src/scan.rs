@@ -8,6 +8,7 @@ use crate::ImageError;
 use crate::error::At;
 use crate::recipe::Harmless;
 use regex::bytes::RegexSet;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -72,13 +73,13 @@ pub fn tree(root: &Path, harmless: &[Harmless]) -> Result<Vec<String>, ImageErro
                     findings.push(format!("{}: a file for credentials", path.display()));
                 }
                 let file = File::open(entry.path()).at("opening", &entry.path())?;
-                if let Some(what) = content(&shapes, file).at("reading", &entry.path())?
-                    && !harmless.iter().any(|known| {
-                        known.what == what && path.to_string_lossy().starts_with(&known.path)
+                let found = content(&shapes, file).at("reading", &entry.path())?;
+                let unknown = found.into_iter().filter(|what| {
+                    !harmless.iter().any(|known| {
+                        known.what == *what && path.to_string_lossy().starts_with(&known.path)
                     })
-                {
-                    findings.push(format!("{}: {what}", path.display()));
-                }
+                });
+                findings.extend(unknown.map(|what| format!("{}: {what}", path.display())));
             }
         }
     }
@@ -86,28 +87,44 @@ pub fn tree(root: &Path, harmless: &[Harmless]) -> Result<Vec<String>, ImageErro
     Ok(findings)
 }
 
+/// All that a search depends on besides the tree. What was searched under other rules has to be
+/// searched again.
+pub(crate) fn rules(harmless: &[Harmless]) -> Vec<String> {
+    let shapes = SHAPES
+        .iter()
+        .map(|(what, shape)| format!("{what}: {shape}"));
+    let names = NAMES.iter().map(|name| format!("name {name}"));
+    let examples = EXAMPLES
+        .iter()
+        .map(|text| format!("example {}", String::from_utf8_lossy(text)));
+    let known = harmless
+        .iter()
+        .map(|known| format!("harmless {} in {}", known.what, known.path));
+    shapes.chain(names).chain(examples).chain(known).collect()
+}
+
 fn shapes() -> Result<RegexSet, ImageError> {
     RegexSet::new(SHAPES.map(|(_, shape)| shape))
         .map_err(|error| ImageError::Recipe(error.to_string()))
 }
 
-/// The first shape that is found in a stream.
-fn content(shapes: &RegexSet, mut from: impl Read) -> std::io::Result<Option<&'static str>> {
+/// All shapes that are found in a stream, by their names: one that is known to be harmless must not
+/// hide another.
+fn content(shapes: &RegexSet, mut from: impl Read) -> std::io::Result<BTreeSet<&'static str>> {
     let mut buffer: Vec<u8> = Vec::new();
+    let mut found = BTreeSet::new();
     loop {
         let keep = buffer.len().min(OVERLAP);
         buffer.drain(..buffer.len() - keep);
         let read = from.by_ref().take(PIECE as u64).read_to_end(&mut buffer)?;
         if read == 0 {
-            return Ok(None);
+            return Ok(found);
         }
         if shapes.is_match(&buffer) {
             for example in EXAMPLES {
                 blank(&mut buffer, example);
             }
-            if let Some(index) = shapes.matches(&buffer).iter().next() {
-                return Ok(Some(SHAPES[index].0));
-            }
+            found.extend(shapes.matches(&buffer).iter().map(|index| SHAPES[index].0));
         }
     }
 }
@@ -127,8 +144,9 @@ fn blank(buffer: &mut [u8], example: &[u8]) {
 mod tests {
     use super::*;
 
-    fn found(content: &[u8]) -> Option<&'static str> {
-        super::content(&shapes().unwrap(), content).unwrap()
+    fn found(content: &[u8]) -> Vec<&'static str> {
+        let found = super::content(&shapes().unwrap(), content).unwrap();
+        found.into_iter().collect()
     }
 
     /// Put together here, so that this source holds none.
@@ -145,29 +163,50 @@ mod tests {
 
     #[test]
     fn tokens_and_keys_are_found() {
-        assert_eq!(found(token("ghp_", 36).as_bytes()), Some("GitHub token"));
-        assert_eq!(found(token("sk-ant-", 60).as_bytes()), Some("model key"));
-        assert_eq!(found(token("npm_", 36).as_bytes()), Some("npm token"));
+        assert_eq!(found(token("ghp_", 36).as_bytes()), ["GitHub token"]);
+        assert_eq!(found(token("sk-ant-", 60).as_bytes()), ["model key"]);
+        assert_eq!(found(token("npm_", 36).as_bytes()), ["npm token"]);
         let key = format!(
             "-----BEGIN {} KEY-----\n{}\n",
             "OPENSSH PRIVATE",
             "QUJD".repeat(40)
         );
-        assert_eq!(found(key.as_bytes()), Some("private key"));
+        assert_eq!(found(key.as_bytes()), ["private key"]);
     }
 
     #[test]
     fn words_that_a_key_begins_with_are_no_key() {
-        assert_eq!(found(b"-----BEGIN RSA PRIVATE KEY-----\0-----END"), None);
-        assert_eq!(found(b"key = AKIAIOSFODNN7EXAMPLE"), None);
-        assert_eq!(found(b""), None);
+        let none: [&str; 0] = [];
+        assert_eq!(found(b"-----BEGIN RSA PRIVATE KEY-----\0-----END"), none);
+        assert_eq!(found(b"key = AKIAIOSFODNN7EXAMPLE"), none);
+        assert_eq!(found(b""), none);
     }
 
     #[test]
     fn a_token_across_two_pieces_is_found() {
         let mut content = vec![b' '; PIECE - 10];
         content.extend(token("ghp_", 36).bytes());
-        assert_eq!(found(&content), Some("GitHub token"));
+        assert_eq!(found(&content), ["GitHub token"]);
+    }
+
+    #[test]
+    fn one_that_may_stay_does_not_hide_another_in_the_same_file() {
+        let dir = tempfile::tempdir().unwrap();
+        // The second one lies in another piece than the first.
+        let both = [
+            token("glpat-", 20),
+            " ".repeat(2 * PIECE),
+            token("npm_", 36),
+        ]
+        .concat();
+        fs::write(dir.path().join("library"), both).unwrap();
+        let known = Harmless {
+            path: "library".into(),
+            what: "GitLab token".into(),
+            why: "a test".into(),
+        };
+        assert_eq!(tree(dir.path(), &[known]).unwrap(), ["library: npm token"]);
+        assert_eq!(tree(dir.path(), &[]).unwrap().len(), 2);
     }
 
     #[test]

@@ -34,7 +34,9 @@ impl Default for Plan {
         ] {
             plan = plan.set(section, key, value);
         }
+        // A template pays only where it is used more than once.
         plan.host_set("accel", "tcg")
+            .host_set("templates", false)
             .host_set("min_free_disk", "256M")
     }
 }

@@ -45,7 +45,8 @@ pub(super) struct Watch {
     /// Only events after this number: `last` of the answer before. Default: 0, all.
     #[serde(default)]
     pub(super) after: u64,
-    /// At most so many events, 1 to 1000. Default: 100.
+    /// At most so many events, 1 to 1000; a piece of output is one event, however many lines it has.
+    /// A page also ends before it is longer than 64 KiB, but has at least one event. Default: 100.
     #[serde(default)]
     #[schemars(range(min = 1, max = 1000))]
     pub(super) lines: Option<u32>,

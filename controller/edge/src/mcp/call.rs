@@ -15,9 +15,12 @@ use rmcp::model::JsonObject;
 use rmcp::service::RequestContext;
 use serde_json::Value;
 use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
 
 /// Every call answers within this time.
 pub(crate) const LIMIT: Duration = Duration::from_secs(50);
+/// A call stops waiting for its run so long before: the rest is for writing the answer.
+const MARGIN: Duration = Duration::from_secs(2);
 
 type Context = RequestContext<RoleServer>;
 
@@ -29,15 +32,33 @@ pub(super) async fn call(
     arguments: JsonObject,
     context: &Context,
 ) -> Result<Reply, Denial> {
-    tokio::time::timeout(LIMIT, dispatch(tools, kind, by, arguments, context))
+    let end = Instant::now() + LIMIT;
+    let waiting = Waiting {
+        until: end - MARGIN,
+        context,
+    };
+    timeout_at(end, dispatch(tools, kind, by, arguments, waiting))
         .await
-        .unwrap_or_else(|_| {
-            Err(Denial::new(
-                DenialCode::HostBusy,
-                "this takes longer than a call may; ask again",
-            )
-            .retry_after(5))
-        })
+        .unwrap_or_else(|_| Err(too_long(kind)))
+}
+
+fn too_long(kind: Kind) -> Denial {
+    let message = match kind {
+        Kind::Delegate => {
+            "this takes longer than a call may and goes on; find the run with list_runs, or ask again under the same \
+             idempotency_key"
+        }
+        _ => "this takes longer than a call may; ask again",
+    };
+    Denial::new(DenialCode::HostBusy, message).retry_after(5)
+}
+
+/// How a call waits for a run.
+#[derive(Clone, Copy)]
+struct Waiting<'a> {
+    /// It stops then, however long it was asked to wait.
+    until: Instant,
+    context: &'a Context,
 }
 
 async fn dispatch(
@@ -45,7 +66,7 @@ async fn dispatch(
     kind: Kind,
     by: Principal,
     arguments: JsonObject,
-    context: &Context,
+    waiting: Waiting<'_>,
 ) -> Result<Reply, Denial> {
     let value = || Value::Object(arguments.clone());
     let runs = &tools.services.runs;
@@ -55,17 +76,18 @@ async fn dispatch(
             let (services, caller) = (tools.services.clone(), by.clone());
             let run = detached(async move { services.runs.delegate(&caller, key, request).await })
                 .await?;
-            reply::delegated(settled(tools, &by, run, wait, context).await?)
+            // From here on the caller gets the run's id, whatever becomes of the waiting.
+            reply::delegated(settled(tools, &by, run, wait, waiting).await)
         }
         Kind::Status => {
             let Status { run, wait_s } = decode::from_value(value())?;
             let wait = args::wait_of(wait_s)?;
             let run = runs.get(&by, &run).await?;
-            reply::status(&settled(tools, &by, run, wait, context).await?)
+            reply::status(&settled(tools, &by, run, wait, waiting).await)
         }
         Kind::Watch => {
             let Watch { run, after, lines } = decode::from_value(value())?;
-            reply::watched(&runs.events(&by, &run, after, lines.unwrap_or(100)).await?)
+            reply::watched(runs.events(&by, &run, after, lines.unwrap_or(100)).await?)
         }
         Kind::Diff => {
             let OneRun { run } = decode::from_value(value())?;
@@ -102,31 +124,82 @@ async fn dispatch(
     }
 }
 
-/// The run once it is done or parked, or as it is when the wait is over, the caller has gone or the
-/// server stops. None of these touches the run.
+/// The run once it is done or parked, or as it was last known when the wait is over, the caller has
+/// gone, the server stops or the store fails. None of these touches the run.
 async fn settled(
     tools: &Tools,
     by: &Principal,
     run: Run,
     wait: Duration,
-    context: &Context,
-) -> Result<Run, Denial> {
+    waiting: Waiting<'_>,
+) -> Run {
     if wait.is_zero() || run.outcome.is_some() {
-        return Ok(run);
+        return run;
     }
-    let id: RunId = run.run.clone();
-    let mut progress = Progress::of(&tools.services, by, &id, context).await;
-    let mut settled = std::pin::pin!(tools.services.runs.wait(by, &id, wait));
+    let until = waiting.until.min(Instant::now() + wait);
+    let news = news(tools, by, &run.run, until, waiting.context);
+    // Another end besides, for what could hold up the waiting itself: a caller that does not take
+    // its notices, say.
+    or_known(run.clone(), waiting.until + MARGIN / 2, news).await
+}
+
+/// What comes of `news` by `until`, or else what is known.
+async fn or_known<T>(
+    known: T,
+    until: Instant,
+    news: impl Future<Output = Result<Option<T>, Denial>>,
+) -> T {
+    match timeout_at(until, news).await {
+        Ok(Ok(Some(newer))) => newer,
+        Ok(Ok(None)) | Err(_) => known,
+        Ok(Err(denial)) => {
+            tracing::warn!(code = %denial.code, reason = denial.message, "waiting for a run failed");
+            known
+        }
+    }
+}
+
+/// The run once it is done or parked, or as it is at `until`. None if the caller has gone or the
+/// server stops.
+async fn news(
+    tools: &Tools,
+    by: &Principal,
+    run: &RunId,
+    until: Instant,
+    context: &Context,
+) -> Result<Option<Run>, Denial> {
+    let mut progress = Progress::of(&tools.services, by, run, context).await;
+    let wait = until.saturating_duration_since(Instant::now());
+    let mut settled = std::pin::pin!(tools.services.runs.wait(by, run, wait));
     loop {
         let notice = tokio::select! {
-            run = &mut settled => return run,
-            () = context.ct.cancelled() => return Ok(run),
-            () = tools.stop.cancelled() => return Ok(run),
+            run = &mut settled => return run.map(Some),
+            () = context.ct.cancelled() => return Ok(None),
+            () = tools.stop.cancelled() => return Ok(None),
             notice = Progress::next(&mut progress) => notice,
         };
         // Sent to its end, so that none can come after the answer.
         if context.peer.notify_progress(notice).await.is_err() {
             progress = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::pending;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_known_is_told_whatever_becomes_of_the_waiting() {
+        let begun = Instant::now();
+        let until = begun + LIMIT - MARGIN;
+        assert_eq!(or_known(1, until, pending()).await, 1);
+        assert_eq!(begun.elapsed(), Duration::from_secs(48));
+        let later = begun + LIMIT;
+        let failed = Err(Denial::new(DenialCode::StoreFailed, "the disk is full"));
+        assert_eq!(or_known(1, later, async { failed }).await, 1);
+        assert_eq!(or_known(1, later, async { Ok(None) }).await, 1);
+        assert_eq!(or_known(1, later, async { Ok(Some(2)) }).await, 2);
     }
 }

@@ -79,7 +79,8 @@ fn specs() -> &'static [Spec] {
             spec::<TornDown>(Kind::Teardown, "teardown", Scope::Run, Effect::Destructive, input::<args::OneRun>(),
                 "End a run from any state and remove everything it held. Calling it again is harmless."),
             spec::<EventPage>(Kind::Watch, "watch", Scope::Read, Effect::None, input::<args::Watch>(),
-                "What happened in a run after a given event, its output included."),
+                "What happened in a run after a given event, its output included. An answer is one page of events; go on \
+                 with `after` set to its `last` until `complete` is true."),
         ];
         specs.sort_by(|a, b| a.tool.name.cmp(&b.tool.name));
         specs
@@ -99,9 +100,16 @@ fn spec<Output: JsonSchema + Any>(
         Effect::Additive => (false, false, false),
         Effect::Destructive => (false, true, true),
     };
-    // The world a tool reaches is the sandbox; what a run may reach is the run's own policy.
-    let annotations =
-        ToolAnnotations::from_raw(None, Some(reads), Some(destroys), Some(again), Some(false));
+    // What runs in a sandbox may reach the network, as far as the run's own policy goes. The other
+    // tools reach the sandbox and no farther.
+    let open_world = kind == Kind::Delegate;
+    let annotations = ToolAnnotations::from_raw(
+        None,
+        Some(reads),
+        Some(destroys),
+        Some(again),
+        Some(open_world),
+    );
     let mut tool = Tool::new(name, description, Arc::new(input)).annotate(annotations);
     tool.output_schema = Some(Arc::new(output::<Output>()));
     Spec { kind, scope, tool }

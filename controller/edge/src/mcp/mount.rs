@@ -1,7 +1,8 @@
 //! rmcp's HTTP transport behind our guard. Its own checks of `Host`, `Origin` and body length are
 //! set from the same settings, so that they hold even if a layer of ours were lost.
 
-use crate::problem::problem_of;
+use crate::body::{self, Bounds};
+use crate::problem::{problem_of, status_of};
 use crate::settings::EdgeSettings;
 use crate::state::Edge;
 use axum::body::Body;
@@ -24,23 +25,36 @@ pub(crate) fn service<H: ServerHandler>(
     edge: &Edge,
     handler: impl Fn() -> H + Send + Sync + 'static,
 ) -> MethodRouter<Edge> {
-    let config = config(&edge.settings);
     if edge.settings.mcp_sessions {
-        route(handler, LocalSessionManager::default(), config)
+        route(handler, LocalSessionManager::default(), &edge.settings)
     } else {
-        route(handler, NeverSessionManager::default(), config)
+        route(handler, NeverSessionManager::default(), &edge.settings)
     }
 }
 
 fn route<H: ServerHandler, M: SessionManager>(
     handler: impl Fn() -> H + Send + Sync + 'static,
     sessions: M,
-    config: StreamableHttpServerConfig,
+    settings: &EdgeSettings,
 ) -> MethodRouter<Edge> {
+    let (config, bounds) = (config(settings), Bounds::json(settings));
     let service = StreamableHttpService::new(move || Ok(handler()), Arc::new(sessions), config);
     any(move |request: Request| {
         let service = service.clone();
-        async move { told_in_json(service.handle(request).await.map(Body::new)) }
+        async move {
+            // The transport waits for a body without a time limit, so it gets bodies whole.
+            let (parts, body) = request.into_parts();
+            match body::read(&parts.headers, body, bounds).await {
+                Ok(bytes) => {
+                    let request = Request::from_parts(parts, Body::from(bytes));
+                    told_in_json(service.handle(request).await.map(Body::new))
+                }
+                Err(denial) => {
+                    let status = status_of(denial.code);
+                    told(Response::new(Body::empty()), status, &denial)
+                }
+            }
+        }
     })
 }
 
@@ -94,7 +108,12 @@ fn told_in_json(response: Response) -> Response {
             "not a message of this protocol, or its headers do not fit",
         ),
     };
-    let mut problem = problem_of(Denial::new(code, message));
+    told(response, status, &Denial::new(code, message))
+}
+
+/// The answer as a JSON-RPC error about this denial, under this status.
+fn told(response: Response, status: StatusCode, denial: &Denial) -> Response {
+    let mut problem = problem_of(denial);
     problem.status = status.as_u16();
     status
         .canonical_reason()
@@ -103,9 +122,10 @@ fn told_in_json(response: Response) -> Response {
     let error = json!({
         "jsonrpc": "2.0",
         "id": null,
-        "error": { "code": -32600, "message": message, "data": problem },
+        "error": { "code": -32600, "message": denial.message, "data": problem },
     });
     let (mut parts, _) = response.into_parts();
+    parts.status = status;
     parts
         .headers
         .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

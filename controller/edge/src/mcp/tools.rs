@@ -89,8 +89,10 @@ impl ServerHandler for Tools {
             }
             Err(denial) => Err(denial),
         };
-        Ok(answer
-            .map_or_else(reply::refusal, reply::Reply::into_result)
-            .into())
+        Ok(match answer {
+            Ok(reply) => reply.into_result(),
+            Err(denial) => reply::refusal(&denial),
+        }
+        .into())
     }
 }

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderName};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use lazaret_api::public::{Event, EventPage};
-use lazaret_domain::{Denial, DenialCode, RunId};
+use lazaret_domain::RunId;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -23,6 +23,7 @@ pub(super) struct EventsQuery {
     /// Only events after this number. Default: 0, all of them. A stream prefers `Last-Event-ID`.
     after: Option<u64>,
     /// At most so many, 1 to 1000, of a page. Default: 100.
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
 }
 
@@ -105,14 +106,7 @@ pub(super) async fn get_log(
     Segment(run): Segment<RunId>,
     UrlQuery(query): UrlQuery<LogQuery>,
 ) -> Result<([(HeaderName, &'static str); 1], String), Refusal> {
-    let lines = query.lines.unwrap_or(200);
-    if !(1..=5000).contains(&lines) {
-        return Err(
-            Denial::new(DenialCode::InvalidRequest, "lines is 1 to 5000")
-                .at("lines")
-                .into(),
-        );
-    }
-    let text = edge.services.runs.log_tail(&by, &run, lines).await?;
+    let runs = &edge.services.runs;
+    let text = runs.log_tail(&by, &run, query.lines.unwrap_or(200)).await?;
     Ok(([(CONTENT_TYPE, "text/plain; charset=utf-8")], text))
 }

@@ -2,7 +2,7 @@
 
 use crate::auth::Caller;
 use crate::detached::detached;
-use crate::extract::{Idempotency, JsonBody, Segment};
+use crate::extract::{Idempotency, JsonBody, NotIdempotent, Segment};
 use crate::problem::Refusal;
 use crate::state::Edge;
 use axum::Json;
@@ -23,13 +23,14 @@ pub(super) async fn list_keys(
 
 /// Make a key
 ///
-/// The answer shows its token, and nothing ever shows it again.
+/// The answer shows its token, and nothing ever shows it again. Asked again it makes another key, so it
+/// refuses `Idempotency-Key`.
 #[utoipa::path(post, path = "/api/v1/keys", tag = "keys", request_body = CreateKey,
     responses((status = 201, description = "The key and its token.", body = NewKey)))]
 pub(super) async fn create_key(
     State(edge): State<Edge>,
     Caller(by): Caller,
-    _: Idempotency,
+    _: NotIdempotent,
     JsonBody(request): JsonBody<CreateKey>,
 ) -> Result<(StatusCode, Json<NewKey>), Refusal> {
     let key = detached(async move { edge.services.keys.create(&by, request).await }).await?;

@@ -2,7 +2,7 @@
 
 use crate::auth::Caller;
 use crate::detached::detached;
-use crate::extract::{Idempotency, JsonBody, Segment, UrlQuery};
+use crate::extract::{Idempotency, JsonBody, NotIdempotent, Segment, UrlQuery};
 use crate::problem::Refusal;
 use crate::state::Edge;
 use axum::Json;
@@ -42,6 +42,7 @@ pub(super) struct RunsQuery {
     /// Only runs older than this one: `next` of the page before.
     before: Option<RunId>,
     /// At most so many, 1 to 200. Default: 50.
+    #[param(minimum = 1, maximum = 200)]
     limit: Option<u32>,
     /// Only runs that are not done.
     #[serde(default)]
@@ -77,9 +78,10 @@ pub(super) async fn get_run(
 
 /// Tear a run down
 ///
-/// From any state: ends the work and removes everything the run held. Idempotent.
+/// From any state: ends the work and removes everything the run held. Idempotent. Where the removal
+/// takes longer than a request may (its host is away, say), `removed` is false and it goes on by itself.
 #[utoipa::path(delete, path = "/api/v1/runs/{run}", tag = "runs", params(("run" = RunId, Path, description = "The run's id.")),
-    responses((status = 200, description = "It is over.", body = TornDown)))]
+    responses((status = 200, description = "It is removed, or being removed: `removed` says which.", body = TornDown)))]
 pub(super) async fn teardown_run(
     State(edge): State<Edge>,
     Caller(by): Caller,
@@ -109,6 +111,8 @@ pub(super) async fn cancel_run(
 }
 
 /// Run a command beside a run, in its sandbox
+///
+/// Asked again it runs the command again, so it refuses `Idempotency-Key`.
 #[utoipa::path(post, path = "/api/v1/runs/{run}/exec", tag = "runs", request_body = ExecRun,
     params(("run" = RunId, Path, description = "The run's id.")),
     responses((status = 200, description = "What the command said.", body = ExecResult)))]
@@ -116,7 +120,7 @@ pub(super) async fn exec_in_run(
     State(edge): State<Edge>,
     Caller(by): Caller,
     Segment(run): Segment<RunId>,
-    _: Idempotency,
+    _: NotIdempotent,
     JsonBody(request): JsonBody<ExecRun>,
 ) -> Result<Json<ExecResult>, Refusal> {
     Ok(Json(edge.services.runs.exec(&by, &run, request).await?))

@@ -1,11 +1,25 @@
 //! Runs through the tools: delegate, look, end; who may; what a caller that leaves does (nothing).
 
-use crate::mcp::{call, call_as, is_refused, messages, meta, send};
+use crate::mcp::{call, call_as, is_refused, meta};
 use crate::support::{House, command, request};
 use axum::body::Body;
+use axum::http::Request;
 use lazaret_api::public::Scope;
-use serde_json::json;
+use serde_json::{Value, json};
 use tower::ServiceExt;
+
+/// A call of a tool in the stateless revision, for those who read the answer themselves.
+pub fn tool_request(house: &House, message: &Value) -> Request<Body> {
+    request("POST", "/mcp")
+        .header("authorization", format!("Bearer {}", house.admin))
+        .header("accept", "application/json, text/event-stream")
+        .header("content-type", "application/json")
+        .header("mcp-protocol-version", "2026-07-28")
+        .header("mcp-method", "tools/call")
+        .header("mcp-name", message["params"]["name"].as_str().unwrap())
+        .body(Body::from(message.to_string()))
+        .unwrap()
+}
 
 #[tokio::test]
 async fn a_task_is_delegated_watched_and_torn_down_in_both_families() {
@@ -161,60 +175,13 @@ async fn a_long_run_answers_with_its_handle_and_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn progress_counts_lines_and_shows_none_of_them() {
-    let house = House::new().await;
-    house.hold_commands();
-    let mut meta = meta();
-    meta["progressToken"] = json!("p1");
-    let params = json!({ "name": "delegate", "arguments": { "command": ["make"], "wait_s": 45 }, "_meta": meta });
-    let message = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
-    let (answer, ()) = tokio::join!(
-        send(&house, "2026-07-28", &message, &house.admin),
-        house.release("a secret\n")
-    );
-    let messages = messages(&answer);
-    let notices: Vec<_> = messages
-        .iter()
-        .filter(|message| message["method"] == "notifications/progress")
-        .collect();
-    assert!(!notices.is_empty(), "{messages:?}");
-    assert!(
-        notices
-            .iter()
-            .all(|notice| notice["params"]["progressToken"] == "p1")
-    );
-    let numbers: Vec<_> = notices
-        .iter()
-        .map(|notice| notice["params"]["progress"].as_f64().unwrap())
-        .collect();
-    assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
-    assert!(
-        notices
-            .iter()
-            .all(|notice| !notice.to_string().contains("secret"))
-    );
-    assert_eq!(
-        messages.last().unwrap()["result"]["structuredContent"]["state"],
-        "done"
-    );
-}
-
-#[tokio::test]
 async fn a_client_that_goes_away_cancels_nothing() {
     let house = House::new().await;
     house.hold_commands();
     let arguments = json!({ "command": ["make"], "wait_s": 45, "idempotency_key": "k" });
     let params = json!({ "name": "delegate", "arguments": arguments, "_meta": meta() });
     let message = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
-    let request = request("POST", "/mcp")
-        .header("authorization", format!("Bearer {}", house.admin))
-        .header("accept", "application/json, text/event-stream")
-        .header("content-type", "application/json")
-        .header("mcp-protocol-version", "2026-07-28")
-        .header("mcp-method", "tools/call")
-        .header("mcp-name", "delegate")
-        .body(Body::from(message.to_string()))
-        .unwrap();
+    let request = tool_request(&house, &message);
     let leaving = tokio::spawn(house.router.clone().oneshot(request));
     house.host.until_started("turn-1").await;
     leaving.abort();

@@ -2,23 +2,18 @@
 //! connection with the guest, and passing a request on over another stream.
 
 use super::stream::GuestStream;
-use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName};
+pub(super) use axum::body::Body;
+use http::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER};
 use http::{HeaderValue, Request, Response, StatusCode};
-use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use lazaret_api::public::Problem;
-use lazaret_domain::DenialCode;
+use lazaret_domain::Denial;
 use std::convert::Infallible;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-
-/// The body of an answer to the guest.
-pub(super) type Body = BoxBody<Bytes, hyper::Error>;
 
 /// The most header bytes of a request.
 const MAX_HEAD: usize = 64 * 1024;
@@ -61,22 +56,27 @@ where
     }
 }
 
-/// Sends a request over a fresh stream and gives back the answer, both bodies as they come.
+/// Sends a request over a fresh stream and gives back the answer, both bodies as they come. `ours`
+/// are the headers that the other side may rely on: they replace what the guest sent under these
+/// names, and nothing in the request can take them away again.
 pub(super) async fn pass_on<S>(
     stream: S,
-    mut request: Request<Incoming>,
-) -> Result<Response<Body>, hyper::Error>
+    mut request: Request<Body>,
+    ours: HeaderMap,
+) -> Result<Response<Incoming>, hyper::Error>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
+    // In this order: a guest's Connection header may name any header, also one of ours.
     drop_hop_by_hop(request.headers_mut());
+    request.headers_mut().extend(ours);
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     // Ends with the answer's body, or as soon as nobody waits for it any more.
     tokio::spawn(connection);
     let mut response = sender.send_request(request).await?;
     drop_hop_by_hop(response.headers_mut());
-    Ok(response.map(BodyExt::boxed))
+    Ok(response)
 }
 
 fn drop_hop_by_hop(headers: &mut HeaderMap) {
@@ -96,26 +96,19 @@ fn drop_hop_by_hop(headers: &mut HeaderMap) {
 }
 
 /// A refusal as problem JSON.
-pub(super) fn problem(status: StatusCode, code: DenialCode, detail: &str) -> Response<Body> {
-    let problem = Problem {
-        kind: "about:blank".to_owned(),
-        title: status.canonical_reason().unwrap_or_default().to_owned(),
-        status: status.as_u16(),
-        code,
-        detail: detail.to_owned(),
-        field: None,
-        retry_after: None,
-    };
+pub(super) fn problem(status: StatusCode, denial: &Denial) -> Response<Body> {
+    let title = status.canonical_reason().unwrap_or_default();
+    let problem = Problem::of(denial, status.as_u16(), title);
     let json = serde_json::to_vec(&problem).unwrap_or_default();
-    let mut response = Response::new(
-        Full::new(Bytes::from(json))
-            .map_err(|never| match never {})
-            .boxed(),
-    );
+    let mut response = Response::new(Body::from(json));
     *response.status_mut() = status;
-    response.headers_mut().insert(
+    let headers = response.headers_mut();
+    headers.insert(
         CONTENT_TYPE,
         HeaderValue::from_static("application/problem+json"),
     );
+    if let Some(seconds) = denial.retry_after {
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
     response
 }

@@ -3,6 +3,9 @@
 //! It is a ring: a guest can make it forget old records, never grow. So that a flood does not push
 //! out everything else, an attempt that was recorded within the last minute is counted there, and
 //! beyond [`MAX_NEW`] different ones of a kind in a minute the rest are counted in one record.
+//!
+//! A record that was handed out is final: whoever read it asks only for those after it. What follows
+//! is counted in a record of its own.
 
 use jiff::{SignedDuration, Timestamp};
 use lazaret_api::host::{EgressRecord, EgressRecords};
@@ -16,6 +19,8 @@ const KEPT: usize = 4096;
 const ANSWERED: usize = 1000;
 /// The most new records of a kind within [`WINDOW`].
 const MAX_NEW: u32 = 200;
+/// The most records of a kind within [`WINDOW`] that only go on counting one that was handed out.
+const MAX_MORE: u32 = 1000;
 /// For how long equal attempts are counted in one record.
 const WINDOW: SignedDuration = SignedDuration::from_secs(60);
 /// The longest destination or reason, in bytes.
@@ -47,9 +52,12 @@ struct Ring {
     records: VecDeque<EgressRecord>,
     /// The record in which a further attempt like it is counted.
     latest: HashMap<Attempt, u64>,
-    /// Per kind: since when, and how many records were made since.
-    made: HashMap<(String, bool), (Timestamp, u32)>,
+    /// Per kind, and whether they only go on counting: since when, and how many records were made
+    /// since.
+    made: HashMap<(String, bool, bool), (Timestamp, u32)>,
     last: u64,
+    /// Up to here records were handed out.
+    told: u64,
 }
 
 /// The egress log of one sandbox. Cheap to clone; all clones are one log.
@@ -64,23 +72,26 @@ impl EgressLog {
     }
 
     /// The records with a higher number, oldest first, at most 1,000. `dropped` says how many of
-    /// those are no longer kept. A record can still be counted up after it was read.
+    /// those are no longer kept. What was handed out does not change any more.
     #[must_use]
     pub fn after(&self, seq: u64) -> EgressRecords {
-        let ring = self.ring();
+        let mut ring = self.ring();
         let first = ring
             .records
             .front()
             .map_or(ring.last + 1, |record| record.seq);
         let skipped = usize::try_from((seq + 1).saturating_sub(first)).unwrap_or(usize::MAX);
+        let records: Vec<_> = ring
+            .records
+            .iter()
+            .skip(skipped)
+            .take(ANSWERED)
+            .cloned()
+            .collect();
+        let last = records.last().map_or(0, |record| record.seq);
+        ring.told = ring.told.max(last);
         EgressRecords {
-            records: ring
-                .records
-                .iter()
-                .skip(skipped)
-                .take(ANSWERED)
-                .cloned()
-                .collect(),
+            records,
             dropped: first.saturating_sub(seq.saturating_add(1)),
         }
     }
@@ -135,51 +146,46 @@ impl EgressLog {
 
 impl Ring {
     fn add(&mut self, now: Timestamp, attempt: Attempt, volume: Volume) {
-        if self.count_in_latest(now, &attempt, volume) {
-            return;
-        }
+        let known = match self.latest_of(now, &attempt) {
+            Some(record) if record.open => return count(record.entry, volume),
+            known => known.is_some(),
+        };
+        let limit = if known { MAX_MORE } else { MAX_NEW };
         let made = self
             .made
-            .entry((attempt.kind.clone(), attempt.allowed))
+            .entry((attempt.kind.clone(), attempt.allowed, known))
             .or_insert((now, 0));
         if now.duration_since(made.0) >= WINDOW {
             *made = (now, 0);
         }
         made.1 = made.1.saturating_add(1);
-        if made.1 <= MAX_NEW {
+        if made.1 <= limit {
             return self.push(now, attempt, volume);
         }
         let rest = Attempt {
             destination: "(various)".to_owned(),
             port: None,
-            reason: format!("more than {MAX_NEW} different ones in a minute"),
+            reason: if known {
+                format!("more than {MAX_MORE} records in a minute")
+            } else {
+                format!("more than {MAX_NEW} different ones in a minute")
+            },
             ..attempt
         };
-        if !self.count_in_latest(now, &rest, volume) {
-            self.push(now, rest, volume);
+        match self.latest_of(now, &rest) {
+            Some(record) if record.open => count(record.entry, volume),
+            _ => self.push(now, rest, volume),
         }
     }
 
-    /// Counts an attempt in the record that was made of one like it, if that was not long ago.
-    fn count_in_latest(&mut self, now: Timestamp, attempt: &Attempt, volume: Volume) -> bool {
-        let Some(first) = self.records.front().map(|record| record.seq) else {
-            return false;
-        };
-        let index = self
-            .latest
-            .get(attempt)
-            .and_then(|seq| usize::try_from(seq.checked_sub(first)?).ok());
-        let Some(record) = index.and_then(|index| self.records.get_mut(index)) else {
-            return false;
-        };
-        if now.duration_since(record.at) >= WINDOW {
-            return false;
-        }
-        record.count = record.count.saturating_add(1);
-        record.bytes_out = record.bytes_out.saturating_add(volume.bytes_out);
-        record.bytes_in = record.bytes_in.saturating_add(volume.bytes_in);
-        record.duration_ms = record.duration_ms.saturating_add(volume.duration_ms);
-        true
+    /// The record that was made of an attempt like it, if that was not long ago.
+    fn latest_of(&mut self, now: Timestamp, attempt: &Attempt) -> Option<Latest<'_>> {
+        let first = self.records.front()?.seq;
+        let seq = *self.latest.get(attempt)?;
+        let index = usize::try_from(seq.checked_sub(first)?).ok()?;
+        let open = seq > self.told;
+        let entry = self.records.get_mut(index)?;
+        (now.duration_since(entry.at) < WINDOW).then_some(Latest { entry, open })
     }
 
     fn push(&mut self, now: Timestamp, attempt: Attempt, volume: Volume) {
@@ -231,6 +237,20 @@ impl Ring {
     }
 }
 
+/// A record of an attempt, and whether a further one may be counted in it.
+struct Latest<'ring> {
+    entry: &'ring mut EgressRecord,
+    open: bool,
+}
+
+/// Counts one more attempt in a record.
+fn count(record: &mut EgressRecord, volume: Volume) {
+    record.count = record.count.saturating_add(1);
+    record.bytes_out = record.bytes_out.saturating_add(volume.bytes_out);
+    record.bytes_in = record.bytes_in.saturating_add(volume.bytes_in);
+    record.duration_ms = record.duration_ms.saturating_add(volume.duration_ms);
+}
+
 /// Text from outside, cut to a length a record may have.
 fn bounded(mut text: String) -> String {
     if text.len() > MAX_TEXT {
@@ -244,82 +264,4 @@ fn bounded(mut text: String) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn attempt(destination: &str) -> Attempt {
-        Attempt {
-            kind: "dns".to_owned(),
-            destination: destination.to_owned(),
-            port: None,
-            allowed: false,
-            reason: "no rule".to_owned(),
-        }
-    }
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(second).unwrap()
-    }
-
-    #[test]
-    fn equal_attempts_are_counted_in_one_record_until_a_minute_is_over() {
-        let log = EgressLog::new();
-        for second in [0, 1, 59, 60] {
-            log.ring()
-                .add(at(second), attempt("a.example"), Volume::default());
-        }
-        let counts: Vec<_> = log
-            .after(0)
-            .records
-            .iter()
-            .map(|record| (record.seq, record.count))
-            .collect();
-        assert_eq!(counts, [(1, 3), (2, 1)]);
-        assert_eq!(log.after(1).records.len(), 1);
-        assert_eq!(log.after(u64::MAX - 1).records.len(), 0);
-    }
-
-    #[test]
-    fn a_flood_of_different_attempts_neither_grows_the_log_nor_flushes_it() {
-        let log = EgressLog::new();
-        log.ring()
-            .add(at(0), attempt("first.example"), Volume::default());
-        for index in 0..50_000 {
-            log.ring().add(
-                at(1),
-                attempt(&format!("{index}.example")),
-                Volume::default(),
-            );
-        }
-        let records = log.after(0).records;
-        assert_eq!(records[0].destination, "first.example");
-        assert_eq!(records.len(), 201);
-        assert_eq!(
-            records.iter().map(|record| record.count).sum::<u64>(),
-            50_001
-        );
-    }
-
-    #[test]
-    fn the_ring_says_how_many_records_are_gone() {
-        let log = EgressLog::new();
-        for index in 0..2 * KEPT {
-            let minute = i64::try_from(index).unwrap() * 60;
-            log.ring().add(
-                at(minute),
-                attempt(&format!("{index}.example")),
-                Volume::default(),
-            );
-        }
-        assert_eq!(log.ring().records.len(), KEPT);
-        assert_eq!(log.ring().latest.len(), KEPT);
-        let kept = u64::try_from(KEPT).unwrap();
-        let answer = log.after(0);
-        assert_eq!(
-            (answer.dropped, answer.records[0].seq, answer.records.len()),
-            (kept, kept + 1, ANSWERED)
-        );
-        assert_eq!(log.after(2 * kept - 1).records.len(), 1);
-        assert_eq!(log.after(2 * kept), EgressRecords::default());
-    }
-}
+mod tests;

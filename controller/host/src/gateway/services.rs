@@ -6,76 +6,122 @@
 
 use super::flow::Surroundings;
 use super::forward::{self, Body, pass_on, problem};
-use super::stream::GuestStream;
+use super::stream::{GuestStream, SERVICE_PLACES};
+use crate::wire::{Pace, paced};
 use http::header::{AUTHORIZATION, COOKIE, HOST};
 use http::uri::PathAndQuery;
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use lazaret_api::guest::net::GATEWAY_NAME;
 use lazaret_api::uplink::SANDBOX_HEADER;
-use lazaret_domain::DenialCode;
+use lazaret_domain::{Denial, DenialCode};
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::UnixStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// What all headers of ours begin with.
 const OWN_HEADERS: &str = "lazaret-";
+/// How long the guest may be silent within a request, or not take what is there of the answer.
+/// Whatever it holds of the way to the controller it then holds no longer.
+const GUEST_SILENCE: Duration = Duration::from_secs(60);
+/// How long the controller may be silent. It gives a git host two minutes itself.
+const CONTROLLER_SILENCE: Duration = Duration::from_secs(180);
+/// The guest speaks, the controller listens.
+const ASKING: Pace = Pace {
+    origin: GUEST_SILENCE,
+    taker: CONTROLLER_SILENCE,
+};
+/// The controller speaks, the guest listens.
+const ANSWERING: Pace = Pace {
+    origin: CONTROLLER_SILENCE,
+    taker: GUEST_SILENCE,
+};
 
 /// Serves a connection to the gateway itself.
 pub(super) async fn serve(stream: GuestStream, around: &Surroundings) {
-    forward::serve(stream, |request| answer(request, around)).await;
+    let places = stream.service_places();
+    forward::serve(stream, |request| answer(request, around, &places)).await;
 }
 
-async fn answer(request: Request<Incoming>, around: &Surroundings) -> Response<Body> {
-    let path = request.uri().path();
-    if !path.starts_with("/git/") {
+async fn answer(
+    request: Request<Incoming>,
+    around: &Surroundings,
+    places: &Arc<Semaphore>,
+) -> Response<Body> {
+    let refuse = |status, denial: &Denial, reason: &str| {
         around
             .log
-            .refuse("service", &GATEWAY_NAME, Some(80), &"no such service");
-        return problem(
-            StatusCode::NOT_FOUND,
-            DenialCode::NoSuchRoute,
-            "the gateway has no such service",
-        );
+            .refuse("service", &GATEWAY_NAME, Some(80), &reason);
+        problem(status, denial)
+    };
+    let path = request.uri().path();
+    if !path.starts_with("/git/") {
+        let denial = Denial::new(DenialCode::NoSuchRoute, "the gateway has no such service");
+        return refuse(StatusCode::NOT_FOUND, &denial, "no such service");
     }
     if !is_plain(path) {
-        around.log.refuse(
-            "service",
-            &GATEWAY_NAME,
-            Some(80),
-            &"git: the path can be read in two ways",
-        );
-        return problem(
-            StatusCode::BAD_REQUEST,
-            DenialCode::InvalidPath,
-            "the path can be read in two ways",
-        );
+        let denial = Denial::new(DenialCode::InvalidPath, "the path can be read in two ways");
+        let reason = format!("git: {}", denial.message);
+        return refuse(StatusCode::BAD_REQUEST, &denial, &reason);
     }
-    let down = || {
-        around.log.allow(
-            "service",
-            &GATEWAY_NAME,
-            Some(80),
-            &"git; the uplink is down",
-        );
-        let mut response = problem(
-            StatusCode::SERVICE_UNAVAILABLE,
-            DenialCode::UplinkDown,
-            "the controller can't be reached from here just now; try again in a while",
-        );
-        response
-            .headers_mut()
-            .insert(http::header::RETRY_AFTER, HeaderValue::from_static("5"));
-        response
+    // All sandboxes of a host share its one way to the controller; each has a few places on it.
+    let Ok(place) = Arc::clone(places).try_acquire_owned() else {
+        let text = format!("a sandbox has at most {SERVICE_PLACES} git requests at once");
+        let denial = Denial::new(DenialCode::RateLimited, text).retry_after(1);
+        let reason = format!("git: {}", denial.message);
+        return refuse(StatusCode::TOO_MANY_REQUESTS, &denial, &reason);
     };
-    let Ok(uplink) = UnixStream::connect(&around.uplink).await else {
-        return down();
+    let allow = |reason: &str| {
+        around
+            .log
+            .allow("service", &GATEWAY_NAME, Some(80), &reason);
     };
-    match pass_on(uplink, for_uplink(request, around)).await {
-        Ok(response) => {
-            around.log.allow("service", &GATEWAY_NAME, Some(80), &"git");
+    match ask(request, around, place).await {
+        Some(response) => {
+            allow("git");
             response
         }
-        Err(_) => down(),
+        None => {
+            allow("git; the uplink is down");
+            let denial = Denial::new(
+                DenialCode::UplinkDown,
+                "the controller can't be reached from here just now; try again in a while",
+            );
+            problem(StatusCode::SERVICE_UNAVAILABLE, &denial.retry_after(5))
+        }
     }
+}
+
+/// Asks the controller. The place is held until neither body is on its way any more; nothing if
+/// there is no answer.
+async fn ask(
+    request: Request<Incoming>,
+    around: &Surroundings,
+    place: OwnedSemaphorePermit,
+) -> Option<Response<Body>> {
+    let uplink = UnixStream::connect(&around.uplink).await.ok()?;
+    let ours = HeaderMap::from_iter([
+        (HOST, HeaderValue::from_static(GATEWAY_NAME)),
+        (
+            HeaderName::from_static(SANDBOX_HEADER),
+            HeaderValue::from_str(around.sandbox.as_str()).ok()?,
+        ),
+    ]);
+    let place = Arc::new(place);
+    let (parts, body) = for_uplink(request).into_parts();
+    let (body, asked) = paced(body, ASKING, Arc::clone(&place));
+    // The controller may think only when it has the whole question.
+    let patience = async {
+        let _ = asked.await;
+        tokio::time::sleep(CONTROLLER_SILENCE).await;
+    };
+    let request = Request::from_parts(parts, body);
+    let answer = tokio::select! {
+        answer = pass_on(uplink, request, ours) => answer.ok()?,
+        () = patience => return None,
+    };
+    Some(answer.map(|body| paced(body, ANSWERING, place).0))
 }
 
 /// A path that every reader takes apart in the same way: no segment that leads up, nothing encoded
@@ -90,8 +136,8 @@ fn is_plain(path: &str) -> bool {
             .any(|segment| segment == "." || segment == "..")
 }
 
-/// The request as the uplink gets it.
-fn for_uplink(mut request: Request<Incoming>, around: &Surroundings) -> Request<Incoming> {
+/// The request without what the guest says about itself or would authenticate with.
+fn for_uplink(mut request: Request<Incoming>) -> Request<Incoming> {
     let path = request
         .uri()
         .path_and_query()
@@ -109,10 +155,6 @@ fn for_uplink(mut request: Request<Incoming>, around: &Surroundings) -> Request<
     }
     headers.remove(AUTHORIZATION);
     headers.remove(COOKIE);
-    headers.insert(HOST, HeaderValue::from_static(GATEWAY_NAME));
-    if let Ok(sandbox) = HeaderValue::from_str(around.sandbox.as_str()) {
-        headers.insert(SANDBOX_HEADER, sandbox);
-    }
     request
 }
 

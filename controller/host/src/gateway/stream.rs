@@ -12,13 +12,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
 /// A connection without any traffic is ended after this long.
 const IDLE: Duration = Duration::from_secs(15 * 60);
 /// One whose guest has said all it will, after this long without traffic.
 const HALF_CLOSED_IDLE: Duration = Duration::from_secs(60);
+/// Requests to the gateway's own services that are on their way at once: git clones a repository
+/// and its submodules with fewer.
+pub(super) const SERVICE_PLACES: usize = 4;
 /// What is still to be sent when a connection is given up may take this long.
 const LINGER: Duration = Duration::from_secs(20);
 
@@ -35,6 +38,8 @@ pub(super) struct Shared {
     net: Mutex<Net>,
     /// Tells the driver that a stream changed something.
     pub(super) changed: Notify,
+    /// Places for requests to the gateway's own services, for all connections of this cable.
+    services: Arc<Semaphore>,
 }
 
 impl Shared {
@@ -42,6 +47,7 @@ impl Shared {
         Self {
             net: Mutex::new(net),
             changed: Notify::new(),
+            services: Arc::new(Semaphore::new(SERVICE_PLACES)),
         }
     }
 
@@ -148,6 +154,11 @@ impl GuestStream {
     /// What it moved.
     pub(super) fn tally(&self) -> Arc<Tally> {
         Arc::clone(&self.tally)
+    }
+
+    /// The places for requests to the gateway's own services.
+    pub(super) fn service_places(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.shared.services)
     }
 
     /// Waits until the guest has confirmed the connection.

@@ -1,5 +1,7 @@
 //! What clients say on ports 443 and 80, with a listener of the test for the internet.
 
+mod other_ports;
+
 use super::dial::{DialError, Outside};
 use super::engine::Engine;
 use super::test_guest::TestGuest;
@@ -196,10 +198,64 @@ async fn t41_each_request_on_port_80_is_checked_also_on_a_connection_that_is_kep
     assert_eq!(dialled, ["deb.debian.org:80"]);
     assert_eq!(
         records,
-        [(
-            false,
-            "the Host header names another host than the connection".to_owned()
-        )]
+        [
+            (
+                false,
+                "the Host header names another host than the connection".to_owned()
+            ),
+            (true, "deb.debian.org".to_owned()),
+        ],
+        "the refused request, and the connection"
+    );
+}
+
+#[tokio::test]
+async fn t41_a_connection_header_that_names_host_takes_nothing_from_what_was_checked() {
+    let mut bench = Bench::new(&["deb.debian.org"]).await;
+    let address = bench.guest.resolve("deb.debian.org").await;
+    let connection = bench.guest.connect(address, 80).await.unwrap();
+    let request =
+        "GET / HTTP/1.1\r\nHost: deb.debian.org\r\nConnection: host, X-Mine\r\nX-Mine: 1\r\n\r\n";
+    bench.guest.send(connection, request.as_bytes()).await;
+    let (mut server, _) = bench.listener.accept().await.unwrap();
+    let head = read_head(&mut server).await.to_lowercase();
+    assert!(head.contains("host: deb.debian.org\r\n"), "{head}");
+    assert!(!head.contains("x-mine"), "{head}");
+}
+
+#[tokio::test]
+async fn each_refused_request_is_recorded_also_when_others_on_its_connection_go_through() {
+    let mut bench = Bench::new(&["deb.debian.org"]).await;
+    let address = bench.guest.resolve("deb.debian.org").await;
+    let connection = bench.guest.connect(address, 80).await.unwrap();
+    let requests = "GET /1 HTTP/1.1\r\nHost: evil.example\r\n\r\nGET /2 HTTP/1.1\r\nHost: evil.example\r\n\r\n\
+                    GET /3 HTTP/1.1\r\nHost: deb.debian.org\r\n\r\n\
+                    CONNECT evil.example:80 HTTP/1.1\r\nHost: deb.debian.org\r\nConnection: close\r\n\r\n";
+    bench.guest.send(connection, requests.as_bytes()).await;
+    let (mut server, _) = bench.listener.accept().await.unwrap();
+    read_head(&mut server).await;
+    server
+        .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+        .await
+        .unwrap();
+    bench.guest.receive_to_end(connection).await;
+    let log = bench.log.clone();
+    bench.finish().await;
+    let records: Vec<_> = log
+        .after(0)
+        .records
+        .into_iter()
+        .filter(|record| record.kind == "tcp")
+        .map(|record| (record.allowed, record.count, record.reason))
+        .collect();
+    let foreign = "the Host header names another host than the connection";
+    assert_eq!(
+        records,
+        [
+            (false, 2, foreign.to_owned()),
+            (false, 1, "CONNECT is not passed on".to_owned()),
+            (true, 1, "deb.debian.org".to_owned()),
+        ]
     );
 }
 

@@ -4,38 +4,48 @@
 //! upgrade to another protocol, leads past the check. Each request gets a connection of its own, to
 //! an address that was judged for it.
 
-use super::flow::{Outcome, Surroundings};
+use super::flow::Surroundings;
 use super::forward::{self, Body, pass_on, problem};
 use super::stream::GuestStream;
 use http::header::HOST;
 use http::uri::{Authority, PathAndQuery};
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
-use lazaret_domain::DenialCode;
 use lazaret_domain::egress::{DomainName, Permit};
-use std::sync::Mutex;
+use lazaret_domain::{Denial, DenialCode};
 
-/// Serves a connection to port 80 of an allowed host.
-pub(super) async fn serve(stream: GuestStream, permit: Permit, around: &Surroundings) -> Outcome {
-    let outcome = Mutex::new(Outcome::Served);
-    let note = |next: Outcome| {
-        if let Ok(mut outcome) = outcome.lock() {
-            *outcome = next;
-        }
-    };
-    forward::serve(stream, |request| answer(request, &permit, around, &note)).await;
-    outcome.into_inner().unwrap_or(Outcome::Served)
+/// Serves a connection to port 80 of an allowed host. Each request that is refused or comes to
+/// nothing has a record of its own; what the connection moved is in the connection's.
+pub(super) async fn serve(stream: GuestStream, permit: &Permit, around: &Surroundings) {
+    forward::serve(stream, |request| answer(request, permit, around)).await;
 }
 
 async fn answer(
     mut request: Request<Incoming>,
     permit: &Permit,
     around: &Surroundings,
-    note: &impl Fn(Outcome),
 ) -> Response<Body> {
+    let refuse = |reason: &str| {
+        around
+            .log
+            .refuse("tcp", permit.host(), Some(permit.port()), &reason);
+        problem(
+            StatusCode::FORBIDDEN,
+            &Denial::new(DenialCode::EgressDenied, reason),
+        )
+    };
+    let fail = |why: &str| {
+        let reason = format!("{}; {why}", permit.rule());
+        around
+            .log
+            .allow("tcp", permit.host(), Some(permit.port()), &reason);
+        problem(
+            StatusCode::BAD_GATEWAY,
+            &Denial::new(DenialCode::HostUnreachable, why),
+        )
+    };
     if let Err(reason) = check(&request, permit.host()) {
-        note(Outcome::Refused(reason.to_owned()));
-        return problem(StatusCode::FORBIDDEN, DenialCode::EgressDenied, reason);
+        return refuse(reason);
     }
     // What was checked is what is sent: the host by its one name, and the path byte for byte.
     let path = request
@@ -44,38 +54,18 @@ async fn answer(
         .cloned()
         .unwrap_or_else(|| PathAndQuery::from_static("/"));
     *request.uri_mut() = Uri::from(path);
-    if let Ok(host) = HeaderValue::from_str(permit.host().as_str()) {
-        request.headers_mut().insert(HOST, host);
-    }
+    let Ok(host) = HeaderValue::from_str(permit.host().as_str()) else {
+        return refuse("the host's name cannot be sent");
+    };
     let upstream = match around.outside.dial(permit).await {
         Ok(upstream) => upstream,
-        Err(error) => {
-            let refused = error.is_refusal();
-            let detail = error.to_string();
-            note(error.into());
-            return if refused {
-                problem(StatusCode::FORBIDDEN, DenialCode::EgressDenied, &detail)
-            } else {
-                problem(
-                    StatusCode::BAD_GATEWAY,
-                    DenialCode::HostUnreachable,
-                    &detail,
-                )
-            };
-        }
+        Err(error) if error.is_refusal() => return refuse(&error.to_string()),
+        Err(error) => return fail(&error.to_string()),
     };
-    match pass_on(upstream, request).await {
-        Ok(response) => response,
-        Err(_) => {
-            note(Outcome::Failed(
-                "the host did not answer in HTTP".to_owned(),
-            ));
-            problem(
-                StatusCode::BAD_GATEWAY,
-                DenialCode::HostUnreachable,
-                "the host did not answer in HTTP",
-            )
-        }
+    let ours = HeaderMap::from_iter([(HOST, host)]);
+    match pass_on(upstream, request.map(Body::new), ours).await {
+        Ok(response) => response.map(Body::new),
+        Err(_) => fail("the host did not answer in HTTP"),
     }
 }
 

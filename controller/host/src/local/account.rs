@@ -1,7 +1,7 @@
 //! The account a host runs as.
 
 use super::LocalError;
-use super::tool::{GETENT, USERADD, USERMOD};
+use super::tool::{GETENT, ID, USERADD, USERMOD};
 use std::path::Path;
 use std::time::Duration;
 
@@ -58,10 +58,26 @@ pub(super) async fn ensure(name: &str) -> Result<Account, LocalError> {
     if account.uid == 0 {
         return Err(refuse("it is root"));
     }
+    let groups = ID.run(["-Gn", "--", name]).await?.stdout;
+    let beyond = beyond(&groups, name);
+    if !beyond.is_empty() {
+        return Err(refuse(&format!(
+            "sandboxes must run with no rights beyond kvm's, and it is also in {}; take it out of there or name another account",
+            beyond.join(", ")
+        )));
+    }
     if Path::new("/dev/kvm").exists() && GETENT.ask(["group", "kvm"]).await?.success {
         USERMOD.run(["--append", "--groups", "kvm", name]).await?;
     }
     Ok(account)
+}
+
+/// The groups of an account that give it more than a host needs: all but its own and kvm.
+fn beyond<'a>(groups: &'a str, account: &str) -> Vec<&'a str> {
+    groups
+        .split_whitespace()
+        .filter(|group| *group != account && *group != "kvm")
+        .collect()
 }
 
 /// A password that is `*` matches nothing, yet the account is not locked: sshd lets no locked
@@ -142,6 +158,29 @@ mod tests {
         );
         for line in ["", ":", "a:b", "a:b:c:d", "a:x:-1:0", ":x:1:1"] {
             assert_eq!(parse(line), None, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn groups_that_give_more_rights_are_named() {
+        assert_eq!(
+            beyond("lazaret kvm docker sudo\n", "lazaret"),
+            ["docker", "sudo"]
+        );
+        assert_eq!(beyond("root", "lazaret"), ["root"]);
+        assert!(beyond("lazaret\n", "lazaret").is_empty());
+        assert!(beyond("kvm lazaret", "lazaret").is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_account_that_is_there_and_may_more_is_refused() {
+        // Every Debian has these two: one is in a group that is not its own, one is root.
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        for (name, group) in [("sync", "nogroup"), ("root", "root")] {
+            let error = ensure(name).await.unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains(group), "{error}");
         }
     }
 

@@ -43,6 +43,19 @@ pub enum LocalError {
         /// The end of its log.
         said: String,
     },
+    /// The port of the sshd is taken by somebody else.
+    #[error(
+        "port {port} on 127.0.0.1, under which this host is known, is taken by another program. End that program \
+         (see: ss -ltnp 'sport = :{port}') and start again. Another port would make this another host, and what \
+         runs in its sandboxes would be lost; to have it so, remove {} first",
+        remembered.display()
+    )]
+    PortTaken {
+        /// The port.
+        port: u16,
+        /// Where it is remembered.
+        remembered: PathBuf,
+    },
     /// The system refused something.
     #[error("could not {doing}: {source}")]
     Io {

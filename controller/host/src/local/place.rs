@@ -4,9 +4,10 @@ use super::account::Account;
 use super::cgroup::Cgroup;
 use super::keys::PublicKey;
 use super::{LocalError, LocalSettings};
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
-use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
+use crate::state::replace_as;
+use std::fs::{DirBuilder, File, Permissions};
+use std::io::Read;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 /// The places in it.
@@ -99,9 +100,9 @@ impl Place {
             .entry("cgroup")
             .or_insert_with(|| cgroup.name().into());
         let path = self.state().join(crate::config::FILE);
-        write_file(&path, settings.to_string().as_bytes(), 0o600)?;
-        chown(&path, Some(account.uid), Some(account.gid))
-            .map_err(LocalError::io("hand over the host's settings"))
+        let owner = Some((account.uid, account.gid));
+        replace_as(&path, settings.to_string().as_bytes(), 0o600, owner)
+            .map_err(LocalError::io("write the host's settings"))
     }
 }
 
@@ -155,20 +156,7 @@ fn directory(path: &Path, mode: u32) -> Result<(), LocalError> {
 
 /// Writes a file anew and puts it in its place at once.
 pub(super) fn write_file(path: &Path, bytes: &[u8], mode: u32) -> Result<(), LocalError> {
-    let doing = format!("write {}", path.display());
-    let fresh = path.with_extension("new");
-    let put = || {
-        let _ = std::fs::remove_file(&fresh);
-        OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(mode)
-            .open(&fresh)?
-            .write_all(bytes)?;
-        std::fs::set_permissions(&fresh, Permissions::from_mode(mode))?;
-        std::fs::rename(&fresh, path)
-    };
-    put().map_err(LocalError::io(doing))
+    replace_as(path, bytes, mode, None).map_err(LocalError::io(format!("write {}", path.display())))
 }
 
 /// Copies the program where the account can run it, unless the same bytes are there.

@@ -5,8 +5,9 @@ use super::account::Account;
 use super::cgroup::Cgroup;
 use super::place::{Place, write_file};
 use super::tool::SSHD;
-use rustix::process::{Pid, Signal, kill_process};
-use std::net::{Ipv4Addr, TcpListener};
+use super::{forerunner, port};
+use crate::process::Identity;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -42,14 +43,14 @@ impl Sshd {
             std::fs::create_dir_all("/run/sshd").map_err(LocalError::io("make /run/sshd"))?;
         }
         let config = place.ssh("sshd_config");
-        end_forerunner(&place.ssh("sshd.pid"), &config);
-        let port = choose_port(port, &place.ssh("port"))?;
+        forerunner::end(&place.ssh("sshd.pid"), &config).await?;
+        let remembered = place.ssh("port");
+        let port = port::choose(port, &remembered).await?;
         write_file(
             &config,
             configuration(place, account, port).as_bytes(),
             0o600,
         )?;
-        write_file(&place.ssh("port"), port.to_string().as_bytes(), 0o600)?;
         let log = place.ssh("sshd.log");
         write_file(&log, b"", 0o600)?;
         let child = Command::new(program)
@@ -72,7 +73,11 @@ impl Sshd {
             cgroup.take_in(pid);
         }
         match tokio::time::timeout(START_DEADLINE, sshd.answers()).await {
-            Ok(Ok(())) => Ok(sshd),
+            Ok(Ok(())) => {
+                // Only now: a port that was never in use must not be insisted on.
+                port::remember(&remembered, port)?;
+                Ok(sshd)
+            }
             Ok(Err(error)) => Err(error),
             Err(_) => Err(LocalError::Sshd {
                 said: format!("no answer; its log: {}", sshd.last_words()),
@@ -114,17 +119,26 @@ impl Sshd {
 
     /// Cuts every connection; the sshd goes on taking new ones.
     pub fn cut_connections(&self) {
-        for pid in self.child.id().map(children).unwrap_or_default() {
-            signal(pid, Signal::TERM);
+        for connection in self
+            .pid_now()
+            .map(Identity::children_of)
+            .unwrap_or_default()
+        {
+            connection.ask_to_end();
         }
     }
 
     fn terminate(&self) {
         // The connections' processes are found by their parent, so they go first.
         self.cut_connections();
-        if let Some(pid) = self.child.id() {
-            signal(pid, Signal::TERM);
+        if let Some(sshd) = self.pid_now().and_then(|pid| Identity::of(pid).ok()) {
+            sshd.ask_to_end();
         }
+    }
+
+    /// The pid while it is not reaped, and so surely still its own.
+    fn pid_now(&self) -> Option<i32> {
+        self.child.id().and_then(|pid| pid.try_into().ok())
     }
 
     async fn answers(&mut self) -> Result<(), LocalError> {
@@ -199,68 +213,4 @@ fn configuration(place: &Place, account: &Account, port: u16) -> String {
         user = account.name,
         strict = if place.shared_parent { "no" } else { "yes" },
     )
-}
-
-/// The wanted port, the one used before if it is free, or any free one.
-fn choose_port(wanted: Option<u16>, remembered: &Path) -> Result<u16, LocalError> {
-    if let Some(port) = wanted {
-        return Ok(port);
-    }
-    let before = std::fs::read_to_string(remembered)
-        .ok()
-        .and_then(|text| text.trim().parse::<u16>().ok());
-    let bind = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
-    let listener = match before.map(bind) {
-        Some(Ok(listener)) => listener,
-        _ => bind(0).map_err(LocalError::io("find a free port"))?,
-    };
-    Ok(listener
-        .local_addr()
-        .map_err(LocalError::io("find a free port"))?
-        .port())
-}
-
-/// Ends an sshd of the same directory that outlived whoever started it. Only a process whose
-/// command line names our configuration is ours.
-fn end_forerunner(pid_file: &Path, config: &Path) {
-    let Some(pid) = std::fs::read_to_string(pid_file)
-        .ok()
-        .and_then(|text| text.trim().parse::<u32>().ok())
-    else {
-        return;
-    };
-    let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    if command
-        .windows(config.as_os_str().len())
-        .any(|part| part == config.as_os_str().as_encoded_bytes())
-    {
-        for child in children(pid) {
-            signal(child, Signal::TERM);
-        }
-        signal(pid, Signal::TERM);
-    }
-}
-
-fn children(parent: u32) -> Vec<u32> {
-    let Ok(entries) = std::fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
-        .filter(|pid| {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            // The name in parentheses may hold anything; the fields after it are plain.
-            stat.rsplit_once(") ")
-                .and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok())
-                == Some(parent)
-        })
-        .collect()
-}
-
-fn signal(pid: u32, signal: Signal) {
-    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-        // It may have ended meanwhile.
-        let _ = kill_process(pid, signal);
-    }
 }

@@ -2,7 +2,7 @@
 
 use super::LocalError;
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -28,6 +28,10 @@ pub(super) const USERMOD: Tool = Tool {
     name: "usermod",
     package: "passwd",
 };
+pub(super) const ID: Tool = Tool {
+    name: "id",
+    package: "coreutils",
+};
 pub(super) const SSH_KEYGEN: Tool = Tool {
     name: "ssh-keygen",
     package: "openssh-client",
@@ -47,16 +51,10 @@ pub(super) struct Said {
 impl Tool {
     /// Where the program is. sshd insists on being started by its full path.
     pub(super) fn find(self) -> Result<PathBuf, LocalError> {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path)
-            .chain(["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from))
-            .filter(|dir| dir.is_absolute())
-            .map(|dir| dir.join(self.name))
-            .find(|candidate| candidate.is_file())
-            .ok_or(LocalError::Missing {
-                program: self.name,
-                package: self.package,
-            })
+        crate::process::find_program(Path::new(self.name)).ok_or(LocalError::Missing {
+            program: self.name,
+            package: self.package,
+        })
     }
 
     /// Runs it to its end.

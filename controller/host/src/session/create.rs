@@ -1,15 +1,17 @@
 //! Making a sandbox: everything that can be refused is refused before anything exists; the
 //! directory appears whole; a shim that does not come up takes the directory with it.
 
+mod room;
+
+use super::destroy::take_away;
 use super::living::look;
 use crate::image;
-use crate::process::Identity;
-use crate::shim::{RECORD, SHIM};
+use crate::shim::RECORD;
 use crate::state::{Record, SandboxDir, State, internal};
 use anyhow::Context;
 use jiff::Timestamp;
 use lazaret_api::host::{AccelChoice, Sandbox, SandboxSpec};
-use lazaret_domain::{ByteSize, Denial, DenialCode, Fence, SandboxId};
+use lazaret_domain::{ByteSize, Cpus, Denial, DenialCode, Fence, SandboxId};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -26,22 +28,7 @@ pub(super) fn within_bounds(
     config: &crate::config::HostConfig,
     spec: &SandboxSpec,
 ) -> Result<(), Denial> {
-    let size = |value: ByteSize, least: ByteSize, most: ByteSize, field: &str| {
-        if value < least || value > most {
-            let text = format!("{field} is from {least} to {most} on this host, not {value}");
-            return Err(Denial::new(DenialCode::InvalidSize, text).at(field));
-        }
-        Ok(())
-    };
-    size(spec.memory, LEAST_MEMORY, config.max_memory, "memory")?;
-    size(spec.disk, LEAST_DISK, config.max_disk, "disk")?;
-    if spec.cpus > config.max_cpus {
-        let text = format!(
-            "a sandbox has at most {} vCPUs on this host",
-            config.max_cpus
-        );
-        return Err(Denial::new(DenialCode::InvalidCpus, text).at("cpus"));
-    }
+    within_limits(config, spec.memory, spec.disk, spec.cpus)?;
     if !(1..=10).contains(&spec.boot_tries) {
         return Err(
             Denial::new(DenialCode::InvalidRequest, "booting is tried 1 to 10 times")
@@ -50,6 +37,32 @@ pub(super) fn within_bounds(
     }
     // A policy that cannot be applied whole is never applied in part.
     spec.egress.check()
+}
+
+/// Refuses machines that are larger than this host gives, or too small to be of use.
+pub(super) fn within_limits(
+    config: &crate::config::HostConfig,
+    memory: ByteSize,
+    disk: ByteSize,
+    cpus: Cpus,
+) -> Result<(), Denial> {
+    let size = |value: ByteSize, least: ByteSize, most: ByteSize, field: &str| {
+        if value < least || value > most {
+            let text = format!("{field} is from {least} to {most} on this host, not {value}");
+            return Err(Denial::new(DenialCode::InvalidSize, text).at(field));
+        }
+        Ok(())
+    };
+    size(memory, LEAST_MEMORY, config.max_memory, "memory")?;
+    size(disk, LEAST_DISK, config.max_disk, "disk")?;
+    if cpus > config.max_cpus {
+        let text = format!(
+            "a sandbox has at most {} vCPUs on this host",
+            config.max_cpus
+        );
+        return Err(Denial::new(DenialCode::InvalidCpus, text).at("cpus"));
+    }
+    Ok(())
 }
 
 /// Makes a sandbox, or finds the one of that id.
@@ -70,22 +83,37 @@ pub(super) async fn create(
         drop(lock);
         return same(&state, &id, fence, &spec).await;
     }
-    admit(&state)?;
+    make(&state, &id, fence, spec).await?;
+    drop(lock);
+    look(&state, &id).await
+}
+
+/// Makes a sandbox that is not there. The caller holds the lock.
+async fn make(
+    state: &State,
+    id: &SandboxId,
+    fence: Fence,
+    spec: SandboxSpec,
+) -> Result<(), Denial> {
+    // A newer executor may have destroyed it since this one asked.
+    state.sandbox(id).pass_fence(fence)?;
+    room::admit(state, spec.disk)?;
     let record = Record {
         id: id.clone(),
         spec,
         created_at: Timestamp::now(),
     };
-    appear(&state, &record, fence).map_err(|error| {
-        let _ = std::fs::remove_dir_all(state.passage(&id, "new"));
+    appear(state, &record).map_err(|error| {
+        let _ = std::fs::remove_dir_all(state.passage(id, "new"));
         internal("make the sandbox's directory", &error)
     })?;
-    if let Err(denial) = start_shim(&state, &id, &dir).await {
-        let _ = std::fs::remove_dir_all(dir.path());
-        return Err(denial);
+    let started = start_shim(state, id, &state.sandbox(id)).await;
+    if started.is_err()
+        && let Err(denial) = take_away(state, id).await
+    {
+        tracing::error!(sandbox = %id, %denial, "what did not start was left behind");
     }
-    drop(lock);
-    look(&state, &id).await
+    started
 }
 
 /// The sandbox that exists, if it is the one that is asked for.
@@ -122,43 +150,12 @@ async fn can_boot(state: &State, spec: &SandboxSpec) -> Result<(), Denial> {
         .map_err(|error| internal("verify the image", &error))?
 }
 
-/// The caps of this host. The caller holds the lock, so two sessions cannot both take the last
-/// place. A sandbox whose shim is dead holds no place.
-fn admit(state: &State) -> Result<(), Denial> {
-    let fault = |error: std::io::Error| internal("count the sandboxes", &error);
-    let alive = state
-        .ids()
-        .map_err(fault)?
-        .iter()
-        .filter(|id| super::living::shim(&state.sandbox(id)).is_some())
-        .count();
-    let most = state.config().max_sandboxes;
-    if alive >= usize::try_from(most).unwrap_or(usize::MAX) {
-        let text = format!("this host runs at most {most} sandboxes at once");
-        return Err(Denial::new(DenialCode::SandboxCap, text).retry_after(30));
-    }
-    let (free, least) = (
-        state.disk_free().map_err(fault)?,
-        state.config().min_free_disk,
-    );
-    if free < least.bytes() {
-        let text = format!(
-            "only {}M of disk are free on this host; {least} must stay free",
-            free >> 20
-        );
-        return Err(Denial::new(DenialCode::DiskFull, text).retry_after(60));
-    }
-    Ok(())
-}
-
 /// The directory appears by one rename.
-fn appear(state: &State, record: &Record, fence: Fence) -> std::io::Result<()> {
-    let making = state.passage(&record.id, "new");
-    crate::state::private_dir(&making)?;
-    let dir = SandboxDir::at(making.clone());
-    dir.write(RECORD, record)?;
-    dir.pass_fence(fence).map_err(std::io::Error::other)?;
-    std::fs::rename(making, state.sandbox(&record.id).path())
+fn appear(state: &State, record: &Record) -> std::io::Result<()> {
+    let making = state.new_sandbox(&record.id);
+    crate::state::private_dir(making.path())?;
+    making.write(RECORD, record)?;
+    std::fs::rename(making.path(), state.sandbox(&record.id).path())
 }
 
 /// Starts the shim and waits until it answers. It inherits nothing, and nobody waits for its end.
@@ -184,9 +181,6 @@ async fn start_shim(state: &State, id: &SandboxId, dir: &SandboxDir) -> Result<(
         () = tokio::time::sleep(SHIM_DEADLINE) => format!("it did not answer within {SHIM_DEADLINE:?}"),
     };
     let _ = shim.kill().await;
-    if let Some(identity) = dir.read::<Identity>(SHIM) {
-        identity.kill(SHIM_DEADLINE).await;
-    }
     let log = std::fs::read_to_string(dir.join("shim.log")).unwrap_or_default();
     let last = log.lines().last().unwrap_or_default();
     Err(fault(anyhow::anyhow!("{outcome}: {last}")))
@@ -207,4 +201,58 @@ fn spawn_shim(state: &State, id: &SandboxId, dir: &SandboxDir) -> anyhow::Result
         .stderr(log)
         .spawn()
         .context("start the shim's process")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::HostConfig;
+
+    fn spec() -> SandboxSpec {
+        serde_json::from_value(serde_json::json!({
+            "image": "0".repeat(64), "memory": "512M", "cpus": 1, "disk": "64M", "max_duration": "1h",
+            "accel": "tcg", "egress": lazaret_domain::egress::EgressPolicy::default(),
+            "git_base_url": "https://git.test/", "boot_deadline": "1m", "boot_tries": 1,
+        }))
+        .unwrap()
+    }
+
+    fn state(dir: &Path) -> State {
+        let config = HostConfig {
+            min_free_disk: ByteSize::mebibytes(1),
+            ..HostConfig::default()
+        };
+        State::open(dir.join("s"), config).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_a_newer_executor_destroyed_is_not_made_again_by_an_older_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = state(dir.path());
+        let id = SandboxId::make(Timestamp::UNIX_EPOCH, 5);
+        super::super::destroy::destroy(state.clone(), id.clone(), Fence(7))
+            .await
+            .unwrap();
+        let denial = make(&state, &id, Fence(6), spec()).await.unwrap_err();
+        assert_eq!(denial.code, DenialCode::StaleFence);
+        assert!(!state.sandbox(&id).exists());
+    }
+
+    /// The program of this test is no shim and ends at once.
+    #[tokio::test]
+    async fn a_start_that_fails_leaves_nothing_not_even_what_was_on_the_way_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = state(dir.path());
+        let id = SandboxId::make(Timestamp::UNIX_EPOCH, 5);
+        let leaving = state.passage(&id, "old");
+        std::fs::create_dir_all(leaving.join("execs")).unwrap();
+        let denial = make(&state, &id, Fence(1), spec()).await.unwrap_err();
+        assert_eq!(denial.code, DenialCode::Internal);
+        assert!(
+            denial.message.contains("the shim did not start"),
+            "{denial}"
+        );
+        let left = std::fs::read_dir(state.root().join("sandboxes")).unwrap();
+        assert_eq!(left.count(), 0);
+    }
 }

@@ -9,6 +9,8 @@ use axum::body::Body;
 use axum::extract::Request;
 use lazaret_api::FENCE_HEADER;
 use lazaret_domain::{Denial, DenialCode, Fence, SandboxId};
+use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 /// How long a shim may take to end its sandbox when asked, before it is killed.
@@ -19,16 +21,23 @@ const KILLED: Duration = Duration::from_secs(10);
 /// Ends and removes a sandbox; one that is not there is success. Returns when nothing is left.
 pub(super) async fn destroy(state: State, id: SandboxId, fence: Fence) -> Result<(), Denial> {
     let dir = state.sandbox(&id);
+    // Remembered also for one that is not there, so that no older executor makes it again.
+    let passed = dir.pass_fence(fence);
     if !dir.exists() {
         return Ok(());
     }
-    dir.pass_fence(fence)
-        .or_else(|denial| if dir.exists() { Err(denial) } else { Ok(()) })?;
+    passed?;
     if let Some(shim) = living::shim(&dir) {
         end_orderly(&state, &id, fence, &shim).await;
     }
     // With the lock, nobody is making this sandbox or removing it.
-    let lock = state.lock().await?;
+    let _lock = state.lock().await?;
+    take_away(&state, &id).await
+}
+
+/// Ends what still runs of a sandbox and removes all that is left. The caller holds the lock.
+pub(super) async fn take_away(state: &State, id: &SandboxId) -> Result<(), Denial> {
+    let dir = state.sandbox(id);
     for role in [SHIM, VMM] {
         if let Some(process) = dir.read::<Identity>(role)
             && !process.kill(KILLED).await
@@ -42,20 +51,24 @@ pub(super) async fn destroy(state: State, id: SandboxId, fence: Fence) -> Result
     Cage::left_by(&state.config().cgroup, id.as_str())
         .open()
         .await;
-    let leaving = state.passage(&id, "old");
-    match std::fs::rename(dir.path(), &leaving) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        renamed => {
-            renamed.map_err(|error| internal("take the sandbox's directory away", &error))?;
-        }
-    }
-    let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(leaving)).await;
-    drop(lock);
-    match removed {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(internal("remove the sandbox's directory", &error)),
-        Err(error) => Err(internal("remove the sandbox's directory", &error)),
-    }
+    let leaving = state.passage(id, "old");
+    let from = dir.path().to_owned();
+    tokio::task::spawn_blocking(move || remove_by(&from, &leaving))
+        .await
+        .map_err(io::Error::other)
+        .flatten()
+        .map_err(|error| internal("remove the sandbox's directory", &error))
+}
+
+/// A directory disappears by one rename. What a crash left on the same way goes first.
+fn remove_by(from: &Path, leaving: &Path) -> io::Result<()> {
+    let absent = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    };
+    std::fs::remove_dir_all(leaving).or_else(absent)?;
+    std::fs::rename(from, leaving).or_else(absent)?;
+    std::fs::remove_dir_all(leaving).or_else(absent)
 }
 
 /// Asks the shim to end its sandbox, and waits for the shim itself to end.
@@ -70,5 +83,35 @@ async fn end_orderly(state: &State, id: &SandboxId, fence: Fence, shim: &Identit
     };
     if !tokio::time::timeout(ORDERLY, asked).await.unwrap_or(false) {
         tracing::warn!(sandbox = %id, "the shim did not end when asked and is killed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::HostConfig;
+
+    #[test]
+    fn a_directory_leaves_by_a_rename_also_when_a_crash_left_one_on_the_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, leaving) = (dir.path().join("s"), dir.path().join(".old-s"));
+        for path in [&from, &leaving] {
+            std::fs::create_dir(path).unwrap();
+            std::fs::write(path.join("file"), "").unwrap();
+        }
+        remove_by(&from, &leaving).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        remove_by(&from, &leaving).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_destroy_is_remembered_where_there_was_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = State::open(dir.path().join("s"), HostConfig::default()).unwrap();
+        let id = SandboxId::make(jiff::Timestamp::UNIX_EPOCH, 5);
+        destroy(state.clone(), id.clone(), Fence(7)).await.unwrap();
+        destroy(state.clone(), id.clone(), Fence(6)).await.unwrap();
+        let denial = state.sandbox(&id).pass_fence(Fence(6)).unwrap_err();
+        assert_eq!(denial.code, DenialCode::StaleFence);
     }
 }

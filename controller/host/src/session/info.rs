@@ -1,5 +1,6 @@
 //! The host described. Nothing in it takes long: an accelerator that was not probed yet is probed
-//! behind the answer, which says so.
+//! behind the answer, which says so. A probe that could not be made says why from then on, and is
+//! made again after a pause.
 
 use crate::process::boot_id;
 use crate::state::{State, internal};
@@ -8,17 +9,34 @@ use jiff::Timestamp;
 use lazaret_api::host::HostInfo;
 use lazaret_domain::{Denial, DenialCode};
 use std::process::Stdio;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::process::Command;
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
+
+/// How long after a probe that could not be made another is made.
+const PAUSE: Duration = Duration::from_secs(30);
 
 /// What a session finds out once.
 #[derive(Default)]
 pub(super) struct Facts {
     vmm: OnceCell<String>,
-    probing: Arc<AtomicBool>,
+    probing: Arc<Mutex<Probing>>,
+}
+
+/// What is known of probes besides the answers that are kept.
+#[derive(Default)]
+struct Probing {
+    /// Whether one is being made.
+    now: bool,
+    /// When the last one failed for a reason that is not kept, and for which.
+    failed: Option<(Instant, Denial)>,
+}
+
+fn locked(probing: &Mutex<Probing>) -> MutexGuard<'_, Probing> {
+    probing.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Facts {
@@ -55,19 +73,31 @@ impl Facts {
         if let Some(known) = probe::known(state, choice) {
             return known;
         }
-        if !self.probing.swap(true, Ordering::AcqRel) {
+        let mut probing = locked(&self.probing);
+        let rested = probing
+            .failed
+            .as_ref()
+            .is_none_or(|(at, _)| at.elapsed() >= PAUSE);
+        if rested && !probing.now {
+            probing.now = true;
             let (state, probing) = (state.clone(), Arc::clone(&self.probing));
             work.spawn(async move {
                 let outcome = probe::resolve(&state, choice).await;
                 tracing::info!(?outcome, "the accelerators were probed");
-                probing.store(false, Ordering::Release);
+                let mut probing = locked(&probing);
+                probing.now = false;
+                probing.failed = outcome.err().map(|denial| (Instant::now(), denial));
             });
         }
-        Err(Denial::new(
-            DenialCode::AcceleratorProbing,
-            "a probe guest is being booted to see which accelerator works",
-        )
-        .retry_after(1))
+        // A reason is told until a probe has mended it: "being probed" would hide it for ever.
+        Err(match &probing.failed {
+            Some((_, denial)) => denial.clone(),
+            None => Denial::new(
+                DenialCode::AcceleratorProbing,
+                "a probe guest is being booted to see which accelerator works",
+            )
+            .retry_after(1),
+        })
     }
 }
 
@@ -94,5 +124,76 @@ async fn vmm_version(state: &State) -> Result<String, Denial> {
             DenialCode::VmmMissing,
             "QEMU does not say its version",
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::HostConfig;
+    use lazaret_api::host::AccelChoice;
+    use lazaret_image::manifest::{FORMAT, FileRecord, Manifest};
+
+    /// A host whose newest image is not what its manifest says.
+    fn altered(root: &std::path::Path) -> State {
+        let files = ["initrd", "rootfs.erofs", "vmlinuz"];
+        let mut manifest = Manifest {
+            format: FORMAT,
+            digest: String::new(),
+            kernel: "6.1".into(),
+            files: files
+                .map(|name| FileRecord {
+                    name: name.into(),
+                    sha256: "00".repeat(32),
+                    size: 0,
+                })
+                .into(),
+            packages: vec![],
+            layers: vec![],
+            created: "2026-01-01T00:00:00Z".into(),
+        };
+        manifest.digest = manifest.content_digest();
+        let image = root.join("images").join(&manifest.digest);
+        std::fs::create_dir_all(&image).unwrap();
+        let text = serde_json::to_vec(&manifest).unwrap();
+        std::fs::write(image.join("manifest.json"), text).unwrap();
+        for file in files {
+            std::fs::write(image.join(file), "").unwrap();
+        }
+        let config = HostConfig {
+            accel: AccelChoice::Tcg,
+            images_dir: Some(root.join("images")),
+            // Never started: the image is looked at first.
+            qemu: "/bin/sh".into(),
+            ..HostConfig::default()
+        };
+        State::open(root.join("s"), config).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_probe_that_cannot_be_made_says_why_and_is_not_made_at_once_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = altered(dir.path());
+        let (facts, work) = (Facts::default(), TaskTracker::new());
+        let first = facts.accel(&state, &work).await.unwrap_err();
+        assert_eq!(first.code, DenialCode::AcceleratorProbing, "{first}");
+        work.close();
+        work.wait().await;
+        for _ in 0..3 {
+            let denial = facts.accel(&state, &work).await.unwrap_err();
+            assert_eq!(denial.code, DenialCode::ImageAltered, "{denial}");
+            assert!(
+                work.is_empty(),
+                "it is probed again before the pause is over"
+            );
+        }
+        let long_ago = Instant::now().checked_sub(2 * PAUSE).unwrap();
+        if let Some((at, _)) = &mut locked(&facts.probing).failed {
+            *at = long_ago;
+        }
+        let denial = facts.accel(&state, &work).await.unwrap_err();
+        assert_eq!(denial.code, DenialCode::ImageAltered, "still the last word");
+        assert_eq!(work.len(), 1, "and it is being probed again");
+        work.wait().await;
     }
 }

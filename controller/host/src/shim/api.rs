@@ -1,23 +1,26 @@
 //! What a shim answers: the part of the host API that is about its sandbox.
 
+mod files;
+
 use super::driver::Asks;
 use super::execs::Execs;
 use super::guest::Guest;
-use super::recording::Recording;
+use super::recording::{Recording, exit_frame};
 use crate::gateway::EgressLog;
 use crate::state::SandboxDir;
 use crate::vmm::Console;
 use crate::wire::{Answer, fence, json, known_protocol, read};
 use axum::body::Body;
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{Path, Query, State};
 use axum::response::IntoResponse;
 use axum::routing::{get, put};
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, StatusCode};
+use lazaret_api::guest::ExecExit;
 use lazaret_api::host::{ExecRequest, Sandbox};
 use lazaret_domain::sandbox::SandboxState;
-use lazaret_domain::{Denial, DenialCode, ExecId, GuestPath, SandboxId};
+use lazaret_domain::{Denial, DenialCode, ExecId, SandboxId};
 use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,8 +59,8 @@ impl Shim {
                 put(start_exec).get(show_exec).delete(cancel_exec),
             )
             .route("/execs/{exec}/output", get(output))
-            .route("/list", get(to_guest))
-            .route("/files", get(to_guest).put(to_guest))
+            .route("/list", get(files::to_guest))
+            .route("/files", get(files::to_guest).put(files::to_guest))
             .route("/console", get(console))
             .route("/egress", get(egress));
         let own = format!("/v1/sandboxes/{}", self.id);
@@ -176,9 +179,20 @@ async fn output(
     Path(exec): Path<String>,
     from: Result<Query<Reading>, axum::extract::rejection::QueryRejection>,
 ) -> Answer {
-    let from = query(from)?;
-    let recording = shim.execs.recording(&exec_id(&exec)?)?;
-    Ok(Body::from_stream(read_frames(recording, from)).into_response())
+    let (from, exec) = (query(from)?, exec_id(&exec)?);
+    let frames = read_frames(shim.execs.recording(&exec)?, from);
+    let exit = move || shim.execs.show(&exec).ok()?.exit;
+    Ok(Body::from_stream(with_end(frames, exit)).into_response())
+}
+
+/// The frames, and then the exit, if the command has one by then. It is there also if the recording
+/// could not keep it, as on a full disk; a reader who found it there has stopped before.
+fn with_end(
+    frames: impl Stream<Item = std::io::Result<Bytes>> + Send,
+    exit: impl FnOnce() -> Option<ExecExit> + Send,
+) -> impl Stream<Item = std::io::Result<Bytes>> + Send {
+    let end = futures::stream::once(async move { exit().as_ref().map(exit_frame).map(Ok) });
+    frames.chain(end.filter_map(futures::future::ready))
 }
 
 /// Output as a stream that ends with what there is, or, followed, after the exit frame.
@@ -203,54 +217,6 @@ pub(crate) fn read_frames(
     )
 }
 
-/// The query of the file calls, checked here although the guest checks it too.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Files {
-    #[serde(default)]
-    #[expect(
-        dead_code,
-        reason = "parsing it is the check; the query is passed on as it came"
-    )]
-    path: GuestPath,
-    #[serde(default)]
-    #[expect(dead_code, reason = "as above")]
-    area: Option<Area>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Area {
-    Workspace,
-    Uploads,
-}
-
-async fn to_guest(State(shim): Owner, request: Request) -> Answer {
-    let (parts, body) = request.into_parts();
-    query(Query::<Files>::try_from_uri(&parts.uri))?;
-    if parts.method != Method::GET {
-        shim.dir.pass_fence(fence(&parts.headers)?)?;
-    }
-    let guest = shim.ready_guest()?;
-    let Ok(place) = Arc::clone(&shim.transfers).try_acquire_owned() else {
-        let text = format!("a sandbox moves files in at most {TRANSFERS} requests at once");
-        return Err(Denial::new(DenialCode::HostBusy, text)
-            .retry_after(1)
-            .into());
-    };
-    let rest = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-    let response = guest
-        .send(parts.method, &format!("/v1{rest}"), body)
-        .await?;
-    // The place is held until the answer has been read or dropped.
-    let hold = move |body| {
-        Body::from_stream(Body::new(body).into_data_stream().inspect(move |_| {
-            let _ = &place;
-        }))
-    };
-    Ok(response.map(hold).into_response())
-}
-
 async fn console(State(shim): Owner) -> Answer {
     Ok(shim.console.text().into_response())
 }
@@ -269,3 +235,6 @@ async fn egress(
 ) -> Answer {
     json(&shim.egress.after(query(after)?.after))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,25 +1,28 @@
 //! The one task that changes a sandbox.
 //!
 //! ```text
-//!   choose accelerator · make disk ─► boot (a few tries) ─► adopt ─► ready ─► watch ─► end
+//!   choose accelerator ─┬─ template ─► fork (a few tries) ─┬─► adopt ─► ready ─► watch ─► end
+//!                       └─ none ─────► boot (a few tries) ─┘
 //! ```
 //!
 //! At every point the sandbox may be asked to end, reach its longest duration, or lose QEMU; each
 //! way leads through the same end, which leaves no process, socket or disk.
 
 mod boot;
+mod fork;
 mod vigil;
 
 use super::STATUS;
 use super::guest::Guest;
 use crate::gateway::EgressLog;
 use crate::image;
+pub(super) use crate::state::DISK;
 use crate::state::{Record, SandboxDir, State};
-use crate::vmm::{self, Console, Machine, Seen, Vmm};
+use crate::vmm::{self, Cage, Console, Machine, Seen, Vmm};
 use jiff::Timestamp;
 use lazaret_api::host::{Accel, AccelChoice, BootStages, Confinement, End, Sandbox};
-use lazaret_domain::Denial;
 use lazaret_domain::sandbox::{EndCause, SandboxState};
+use lazaret_domain::{Denial, DenialCode};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -28,6 +31,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Console lines that go into an explanation.
 const LAST_LINES: usize = 12;
+/// The longest detail of an end in bytes: what QEMU says and what the guest says, each bounded, fit.
+const DETAIL: usize = 16 << 10;
 
 /// Where requests to end the sandbox are made.
 #[derive(Clone)]
@@ -73,10 +78,12 @@ struct Over {
 }
 
 impl Over {
-    fn new(cause: EndCause, detail: impl Into<String>) -> Self {
+    /// The guest has a say in most details; none of them is passed on as it came.
+    fn new(cause: EndCause, detail: impl AsRef<str>) -> Self {
+        let detail = vmm::tame(detail.as_ref());
         Self {
             cause,
-            detail: detail.into(),
+            detail: vmm::first_words(&detail, DETAIL).to_owned(),
         }
     }
 }
@@ -114,6 +121,16 @@ struct Life {
 }
 
 impl Life {
+    /// Waits until QEMU ends while nobody wants it to, and says with what words.
+    async fn vmm_ended(&mut self) -> Denial {
+        let status = self.vmm.ended().await;
+        let words = self.vmm.complaint();
+        Denial::new(
+            DenialCode::BootFailed,
+            format!("QEMU ended ({}) {}", vmm::describe(status), words.trim()),
+        )
+    }
+
     /// Ends all of it.
     async fn end(self) {
         self.stop.cancel();
@@ -140,6 +157,10 @@ impl Driver {
         if let Some(life) = life {
             life.end().await;
         }
+        // A start that was given up leaves its cgroup if QEMU was not reaped yet.
+        Cage::left_by(&self.state.config().cgroup, self.record.id.as_str())
+            .open()
+            .await;
         let mut sandbox = self.published.borrow().clone();
         sandbox.state = SandboxState::Gone;
         sandbox.end = Some(End {
@@ -154,14 +175,22 @@ impl Driver {
         }
     }
 
-    /// Boots and watches until something ends it. What runs is in `life` at every point at which
-    /// this can be dropped.
+    /// Boots and watches until something ends it. This can be dropped at every point: what runs is
+    /// in `life`, or belongs to [`vmm::start`], which kills QEMU when it is dropped.
     async fn live(&self, life: &mut Option<Life>) -> Over {
         let asked_at = Instant::now();
         let machine = match self.prepare().await {
             Ok(machine) => machine,
             Err(denial) => return Over::new(EndCause::SetupFailed, denial.to_string()),
         };
+        if let Some(guest) = self.forked(&machine, life, asked_at).await {
+            return self.settled(life, guest).await;
+        }
+        let disk = self.dir.join(DISK);
+        if let Err(denial) = vmm::make_disk(&self.state.disks(), &disk, self.record.spec.disk).await
+        {
+            return Over::new(EndCause::SetupFailed, denial.to_string());
+        }
         let tries = self.record.spec.boot_tries.max(1);
         let mut why = Over::new(EndCause::BootFailed, "");
         for attempt in 1..=tries {
@@ -174,13 +203,7 @@ impl Driver {
             let boot = self.boot(&machine, life, asked_at);
             let deadline = self.record.spec.boot_deadline;
             let failure = match tokio::time::timeout(deadline.duration(), boot).await {
-                Ok(Ok(guest)) => {
-                    self.guest.send_replace(Some(guest.clone()));
-                    return match life {
-                        Some(life) => self.watch(life, &guest).await,
-                        None => Over::new(EndCause::VmmDied, "QEMU is gone"),
-                    };
-                }
+                Ok(Ok(guest)) => return self.settled(life, guest).await,
                 Ok(Err(denial)) => denial.to_string(),
                 Err(_) => format!("it was not ready after {deadline}"),
             };
@@ -203,7 +226,16 @@ impl Driver {
         why
     }
 
-    /// All that a boot needs and that is made once.
+    /// Watches over a guest that was adopted.
+    async fn settled(&self, life: &mut Option<Life>, guest: Guest) -> Over {
+        self.guest.send_replace(Some(guest.clone()));
+        match life {
+            Some(life) => self.watch(life, &guest).await,
+            None => Over::new(EndCause::VmmDied, "QEMU is gone"),
+        }
+    }
+
+    /// What the machine is to be, whether it is forked or booted.
     async fn prepare(&self) -> Result<Machine, Denial> {
         let spec = &self.record.spec;
         let accel = match spec.accel {
@@ -216,17 +248,16 @@ impl Driver {
         let image = tokio::task::spawn_blocking(move || image::verified(&state, &digest))
             .await
             .map_err(|error| crate::state::internal("verify the image", &error))??;
-        let disk = self.dir.join("disk.qcow2");
-        vmm::make_disk(&self.state.disks(), &disk, spec.disk).await?;
         Ok(Machine {
             qemu: self.state.config().qemu.clone(),
             image,
             accel,
             memory: spec.memory,
             cpus: spec.cpus,
-            disk: Some(disk),
+            disk: Some(self.dir.join(DISK)),
             probe: false,
             kernel_args: self.state.config().kernel_args.clone(),
+            origin: vmm::Origin::Boot,
         })
     }
 

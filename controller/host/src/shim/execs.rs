@@ -1,21 +1,24 @@
 //! The commands of one sandbox. Each has an id that its asker chose: asking again never runs it
 //! twice. Output goes to disk, whoever reads or stops reading; the command learns nothing of it.
+//!
+//! Commands whose id begins with [`BESIDE`] are run beside the work, and callers decide how many there
+//! are. Of those only the latest that ended are remembered, with their output, and they never take
+//! the last places from the work's own commands.
+
+mod call;
 
 use super::guest::Guest;
 use super::recording::{CAP, Recorder, Recording};
 use axum::body::Body;
 use base64::Engine as _;
-use bytes::{BufMut, Bytes, BytesMut};
-use http::Method;
-use http_body_util::BodyExt;
+use call::{follow, guest_body};
 use jiff::Timestamp;
-use lazaret_api::frame::Frame;
-use lazaret_api::guest::{ExecEnd, ExecExit, MAX_SPEC};
+use lazaret_api::guest::{ExecEnd, ExecExit};
 use lazaret_api::host::{Exec, ExecRequest};
 use lazaret_domain::{Denial, DenialCode, ExecId};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -27,8 +30,11 @@ use tokio_util::task::TaskTracker;
 /// takes requests, so that there is room for file calls and the question how it is.
 const RUNNING: usize = 48;
 const REMEMBERED: usize = 1024;
-/// The longest standard input.
-const STDIN: usize = 1 << 20;
+/// How ids of commands beside the work begin.
+const BESIDE: &str = "x-";
+/// Of those: running at once, and remembered after their end.
+const BESIDE_RUNNING: usize = 40;
+const BESIDE_REMEMBERED: usize = 64;
 /// How much longer than its own limit a command may take before it is given up from out here.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -67,6 +73,10 @@ impl Entry {
         }
     }
 
+    fn beside(&self) -> bool {
+        self.id.as_str().starts_with(BESIDE)
+    }
+
     fn over(&self) -> bool {
         self.exit
             .lock()
@@ -80,6 +90,8 @@ impl Entry {
 pub(crate) struct Execs {
     dir: Arc<Path>,
     entries: Arc<Mutex<HashMap<ExecId, Arc<Entry>>>>,
+    /// Commands beside the work that are over and remembered, in the order of their ends.
+    ended: Arc<Mutex<VecDeque<ExecId>>>,
     sandbox_ended: CancellationToken,
     tasks: TaskTracker,
 }
@@ -90,6 +102,7 @@ impl Execs {
         Self {
             dir: dir.into(),
             entries: Arc::default(),
+            ended: Arc::default(),
             sandbox_ended: CancellationToken::new(),
             tasks: TaskTracker::new(),
         }
@@ -124,16 +137,7 @@ impl Execs {
                 "the sandbox is being ended",
             ));
         }
-        if entries.len() >= REMEMBERED
-            || entries.values().filter(|entry| !entry.over()).count() >= RUNNING
-        {
-            return Err(Denial::new(
-                DenialCode::HostBusy,
-                format!(
-                    "a sandbox runs at most {RUNNING} commands at once and {REMEMBERED} in all"
-                ),
-            ));
-        }
+        has_room(&entries, id)?;
         let dir = self.dir.join(id.as_str());
         crate::state::private_dir(&dir)
             .map_err(|error| crate::state::internal("make a command's directory", &error))?;
@@ -216,12 +220,13 @@ impl Execs {
         limit: Duration,
     ) {
         let started = Instant::now();
+        let lasted = || u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let end = |end, message: &str| ExecExit {
             end,
             code: None,
             signal: None,
             message: Some(message.to_owned()),
-            duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            duration_ms: lasted(),
         };
         // Dropping the guest's answer is what makes the guest kill the command.
         let exit = tokio::select! {
@@ -229,7 +234,8 @@ impl Execs {
             () = self.sandbox_ended.cancelled() => end(ExecEnd::SandboxEnded, "the sandbox ended"),
             () = entry.cancel.cancelled() => end(ExecEnd::Cancelled, "it was cancelled"),
             done = follow(&guest, body, &mut recorder) => match done {
-                Ok(exit) => exit,
+                // A guest's clock is the guest's word; out here the time is measured.
+                Ok(exit) => ExecExit { duration_ms: lasted(), ..exit },
                 Err(denial) if denial.code == DenialCode::GuestUnreachable => end(ExecEnd::SandboxEnded, &denial.message),
                 // Output that cannot be kept is not run on without: the guest ends the command.
                 Err(denial) if denial.code == DenialCode::Internal => end(ExecEnd::Cancelled, &denial.message),
@@ -245,72 +251,52 @@ impl Execs {
         if let Err(denial) = self.note(&entry) {
             tracing::error!(exec = %entry.id, %denial, "the end of a command could not be noted");
         }
-    }
-}
-
-/// Sends the command and records what it writes, until its exit frame.
-async fn follow(guest: &Guest, body: Body, recorder: &mut Recorder) -> Result<ExecExit, Denial> {
-    let response = guest.send(Method::POST, "/v1/exec", body).await?;
-    if !response.status().is_success() {
-        return Err(crate::wire::denial_of(response).await);
-    }
-    let cut = || {
-        Denial::new(
-            DenialCode::GuestUnreachable,
-            "the guest's answer was cut off before the command's end",
-        )
-    };
-    let mut stream = response.into_body();
-    let mut buffer = BytesMut::new();
-    loop {
-        while let Some(frame) = Frame::decode(&mut buffer).map_err(|error| {
-            Denial::new(
-                DenialCode::GuestUnreachable,
-                format!("the guest sent no frames: {error}"),
-            )
-        })? {
-            if let Frame::Exit(payload) = frame {
-                return serde_json::from_slice(&payload).map_err(|_| cut());
-            }
-            recorder
-                .output(frame)
-                .await
-                .map_err(|error| crate::state::internal("record output", &error))?;
+        if entry.beside() {
+            self.forget_oldest(entry.id.clone()).await;
         }
-        let Some(Ok(part)) = stream.frame().await else {
-            return Err(cut());
+    }
+
+    /// Notes the end of a command beside the work, and forgets the oldest of them beyond the bound.
+    /// Who still reads its output is cut off.
+    async fn forget_oldest(&self, id: ExecId) {
+        let oldest = {
+            let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+            ended.push_back(id);
+            (ended.len() > BESIDE_REMEMBERED)
+                .then(|| ended.pop_front())
+                .flatten()
         };
-        if let Ok(data) = part.into_data() {
-            buffer.extend_from_slice(&data);
+        let Some(oldest) = oldest else { return };
+        self.entries
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&oldest);
+        if let Err(error) = tokio::fs::remove_dir_all(self.dir.join(oldest.as_str())).await {
+            tracing::warn!(exec = %oldest, %error, "a command's output could not be removed");
         }
     }
 }
 
-/// The body of a guest's exec call: the specification with its length before it, then the input.
-fn guest_body(request: &ExecRequest) -> Result<Body, Denial> {
-    let stdin = base64::engine::general_purpose::STANDARD
-        .decode(&request.stdin)
-        .map_err(|_| {
-            Denial::new(DenialCode::InvalidRequest, "standard input is base64").at("stdin")
-        })?;
-    let spec = serde_json::to_vec(&request.spec)
-        .map_err(|error| crate::state::internal("write a command", &error))?;
-    let too_large = |what: &str| {
-        Denial::new(
-            DenialCode::TooLarge,
-            format!("{what} is larger than allowed"),
-        )
+/// Whether one more command can be started and remembered.
+fn has_room(entries: &HashMap<ExecId, Arc<Entry>>, id: &ExecId) -> Result<(), Denial> {
+    let running = |entry: &&Arc<Entry>| !entry.over();
+    let beside = id.as_str().starts_with(BESIDE);
+    let room = if beside {
+        let others = entries.values().filter(|entry| entry.beside());
+        others.filter(running).count() < BESIDE_RUNNING
+    } else {
+        entries.len() < REMEMBERED && entries.values().filter(running).count() < RUNNING
     };
-    if stdin.len() > STDIN {
-        return Err(too_large("standard input").at("stdin"));
+    if room {
+        return Ok(());
     }
-    let length = u32::try_from(spec.len())
-        .ok()
-        .filter(|_| spec.len() <= MAX_SPEC)
-        .ok_or_else(|| too_large("the command").at("spec"))?;
-    let mut body = BytesMut::with_capacity(4 + spec.len() + stdin.len());
-    body.put_u32(length);
-    body.put_slice(&spec);
-    body.put_slice(&stdin);
-    Ok(Body::from(Bytes::from(body)))
+    let why = if beside {
+        format!("a sandbox runs at most {BESIDE_RUNNING} commands beside its work at once")
+    } else {
+        format!("a sandbox runs at most {RUNNING} commands at once and {REMEMBERED} in all")
+    };
+    Err(Denial::new(DenialCode::HostBusy, why).retry_after(1))
 }
+
+#[cfg(test)]
+mod tests;

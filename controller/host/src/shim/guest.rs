@@ -11,7 +11,7 @@ use http::{Method, Request, Response, Uri};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
 use jiff::Timestamp;
-use lazaret_api::guest::{Adopt, Adopted, Health};
+use lazaret_api::guest::{Adopt, Adopted, Clock, Health};
 use lazaret_api::{PROTOCOL, PROTOCOL_HEADER};
 use lazaret_domain::{Denial, DenialCode, SandboxId};
 use serde::Serialize;
@@ -22,6 +22,12 @@ use tokio_util::sync::CancellationToken;
 
 /// The longest answer that is read whole.
 const ANSWER: usize = 64 << 10;
+
+/// A guest's clock that is so close is good, and one that is farther off is not, in nanoseconds.
+const CLOCK_CLOSE: u64 = 250_000_000;
+const CLOCK_RIGHT: u64 = 1_000_000_000;
+/// How often a guest's clock is set at most.
+const CLOCK_TRIES: u8 = 5;
 
 /// A connection to a guest agent. Cheap to clone.
 #[derive(Clone)]
@@ -63,13 +69,41 @@ impl Guest {
         let machine_id: u128 = rand::random();
         let adopt = Adopt {
             sandbox: sandbox.clone(),
-            wall_clock_ns: i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX),
+            wall_clock_ns: now_ns(),
             entropy: base64::engine::general_purpose::STANDARD.encode(entropy),
             machine_id: format!("{machine_id:032x}"),
             git_base_url: git_base_url.to_owned(),
         };
         self.value(Method::POST, "/v1/adopt", json_body(&adopt)?)
             .await
+    }
+
+    /// Sets its clock again if it was set too late: how long a request is under way on a busy host
+    /// cannot be told beforehand. `shown` is what the guest's clock showed a moment ago.
+    ///
+    /// # Errors
+    /// As the guest refuses, or `guest_unreachable` if its clock cannot be brought close.
+    pub(crate) async fn right_clock(&self, mut shown: i64) -> Result<(), Denial> {
+        for _ in 0..CLOCK_TRIES {
+            // What the answer was under way is in this difference too: it errs on the safe side.
+            if now_ns().abs_diff(shown) <= CLOCK_CLOSE {
+                return Ok(());
+            }
+            let clock = Clock {
+                wall_clock_ns: now_ns(),
+            };
+            let answer: Clock = self
+                .value(Method::PUT, "/v1/clock", json_body(&clock)?)
+                .await?;
+            shown = answer.wall_clock_ns;
+        }
+        if now_ns().abs_diff(shown) <= CLOCK_RIGHT {
+            return Ok(());
+        }
+        Err(Denial::new(
+            DenialCode::GuestUnreachable,
+            "the guest's clock could not be set right",
+        ))
     }
 
     /// Sends a request as it is and gives back the answer as it comes.
@@ -119,6 +153,11 @@ impl Guest {
             )
         })
     }
+}
+
+/// The wall clock in nanoseconds since 1970.
+fn now_ns() -> i64 {
+    i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
 }
 
 fn json_body<T: Serialize>(value: &T) -> Result<Body, Denial> {

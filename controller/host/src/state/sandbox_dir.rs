@@ -1,14 +1,17 @@
-//! The directory of one sandbox: its files, and the fence that keeps older executors out.
+//! The directory of one sandbox: its files, and beside it the fence that keeps older executors out.
 
-use super::files::{private_file, replace};
-use super::internal;
+use super::files::replace;
+use super::{fence, internal};
 use jiff::Timestamp;
 use lazaret_api::host::SandboxSpec;
 use lazaret_domain::{Denial, DenialCode, Fence, SandboxId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::io::{self, Read, Seek, Write};
+use std::io;
 use std::path::{Path, PathBuf};
+
+/// A sandbox's disk in its directory.
+pub(crate) const DISK: &str = "disk.qcow2";
 
 /// What a sandbox is to be, as it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,12 +28,13 @@ pub struct Record {
 #[derive(Clone, Debug)]
 pub struct SandboxDir {
     path: PathBuf,
+    fence: PathBuf,
 }
 
 impl SandboxDir {
-    /// A sandbox directory at another place, before it is moved to its own.
-    pub(crate) fn at(path: PathBuf) -> Self {
-        Self { path }
+    /// A sandbox directory at that place, whose fence is kept in that file.
+    pub(super) fn at(path: PathBuf, fence: PathBuf) -> Self {
+        Self { path, fence }
     }
 
     /// The directory itself.
@@ -71,13 +75,13 @@ impl SandboxDir {
         replace(&self.join(name), &serde_json::to_vec(value)?)
     }
 
-    /// Refuses a fence lower than the highest seen here, and remembers a higher one.
+    /// Refuses a fence lower than the highest seen for this id, and remembers a higher one. The
+    /// sandbox need not be there, and forgets nothing when it leaves.
     ///
     /// # Errors
     /// `stale_fence`, or `internal` if the fence cannot be read or kept.
     pub fn pass_fence(&self, fence: Fence) -> Result<(), Denial> {
-        let newest = self
-            .raise_fence(fence)
+        let newest = fence::raise(&self.fence, fence)
             .map_err(|error| internal("check the fence", &error))?;
         if fence < newest {
             return Err(Denial::new(
@@ -90,27 +94,6 @@ impl SandboxDir {
         }
         Ok(())
     }
-
-    /// The file is locked over read and write: sessions and the shim all come through here.
-    fn raise_fence(&self, fence: Fence) -> io::Result<Fence> {
-        let mut file = private_file(&self.join("fence"))?;
-        file.lock()?;
-        let mut text = String::new();
-        file.read_to_string(&mut text)?;
-        let newest = match text.trim() {
-            "" => Fence(0),
-            text => Fence(
-                text.parse()
-                    .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not a fence"))?,
-            ),
-        };
-        if fence > newest {
-            file.rewind()?;
-            // Numbers only grow, so the new text is never shorter than the old one.
-            file.write_all(fence.0.to_string().as_bytes())?;
-        }
-        Ok(newest)
-    }
 }
 
 #[cfg(test)]
@@ -120,7 +103,8 @@ mod tests {
     #[test]
     fn an_older_fence_is_refused_by_every_later_process() {
         let dir = tempfile::tempdir().unwrap();
-        let sandbox = SandboxDir::at(dir.path().to_owned());
+        let at = || SandboxDir::at(dir.path().join("s"), dir.path().join("fence"));
+        let sandbox = at();
         sandbox.pass_fence(Fence(7)).unwrap();
         sandbox.pass_fence(Fence(7)).unwrap();
         assert_eq!(
@@ -128,7 +112,7 @@ mod tests {
             DenialCode::StaleFence
         );
         sandbox.pass_fence(Fence(100)).unwrap();
-        let again = SandboxDir::at(dir.path().to_owned());
+        let again = at();
         assert_eq!(
             again.pass_fence(Fence(99)).unwrap_err().code,
             DenialCode::StaleFence
@@ -139,10 +123,10 @@ mod tests {
     #[test]
     fn a_damaged_fence_refuses() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("fence"), "many").unwrap();
-        let denial = SandboxDir::at(dir.path().to_owned())
-            .pass_fence(Fence(1))
-            .unwrap_err();
+        let fence = dir.path().join("fence");
+        std::fs::write(&fence, "many").unwrap();
+        let sandbox = SandboxDir::at(dir.path().join("s"), fence);
+        let denial = sandbox.pass_fence(Fence(1)).unwrap_err();
         assert_eq!(denial.code, DenialCode::Internal);
     }
 }

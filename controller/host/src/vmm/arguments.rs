@@ -21,6 +21,21 @@ const OPEN_FILES: u32 = 256;
 /// What QEMU may never do, enforced by seccomp.
 const SANDBOX: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
 
+/// Where a machine's memory comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Nowhere: it boots.
+    Boot,
+    /// It boots into this file, which will be a template's memory.
+    Template(PathBuf),
+    /// It is loaded from this memory of a template, and shares what it does not change.
+    Fork(PathBuf),
+}
+
+/// The disk. By default QEMU pauses a machine whose write finds the host full; this one's guest gets
+/// the error instead, and goes on answering.
+const DISK: &str = "if=none,id=disk,format=qcow2,discard=unmap,cache=unsafe,werror=report,file=";
+
 /// A virtual machine to be.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
@@ -40,6 +55,8 @@ pub(crate) struct Machine {
     pub probe: bool,
     /// More kernel parameters.
     pub kernel_args: String,
+    /// Where its memory comes from.
+    pub origin: Origin,
 }
 
 impl Machine {
@@ -79,21 +96,19 @@ impl Machine {
             "none",
             "-no-reboot",
         ]);
-        args.words(["-sandbox", SANDBOX, "-M", "microvm,acpi=on,rtc=on"]);
+        args.words(["-sandbox", SANDBOX]);
+        self.memory(&mut args);
         args.words(["-global", "virtio-mmio.force-legacy=false"]);
         match self.accel {
             Accel::Kvm => args.words(["-accel", "kvm", "-cpu", "host"]),
             Accel::Tcg => args.words(["-accel", "tcg,tb-size=64", "-cpu", "max"]),
         }
-        args.words([
-            "-m",
-            &format!("{}M", self.memory.as_mebibytes()),
-            "-smp",
-            &self.cpus.to_string(),
-        ]);
-        args.path("-kernel", &self.image.kernel);
-        args.path("-initrd", &self.image.initrd);
-        args.words(["-append", &self.kernel_line()]);
+        args.words(["-smp", &self.cpus.to_string()]);
+        if !matches!(self.origin, Origin::Fork(_)) {
+            args.path("-kernel", &self.image.kernel);
+            args.path("-initrd", &self.image.initrd);
+            args.words(["-append", &self.kernel_line()]);
+        }
         args.option(
             "-drive",
             "if=none,id=root,format=raw,readonly=on,file=",
@@ -104,11 +119,7 @@ impl Machine {
             "virtio-blk-device,drive=root,serial=lazaret-root",
         ]);
         if let Some(disk) = &self.disk {
-            args.option(
-                "-drive",
-                "if=none,id=disk,format=qcow2,discard=unmap,cache=unsafe,file=",
-                disk,
-            );
+            args.option("-drive", DISK, disk);
             args.words([
                 "-device",
                 "virtio-blk-device,drive=disk,serial=lazaret-disk",
@@ -149,7 +160,31 @@ impl Machine {
                 net::MTU
             ),
         ]);
+        if matches!(self.origin, Origin::Fork(_)) {
+            args.words(["-incoming", "defer"]);
+        }
         args.0
+    }
+
+    /// The board and its memory. A fork maps the template's file privately: pages that it does not
+    /// change are shared with all its siblings.
+    fn memory(&self, args: &mut Args) {
+        let size = format!("{}M", self.memory.as_mebibytes());
+        let board = "microvm,acpi=on,rtc=on";
+        let (file, shared) = match &self.origin {
+            Origin::Boot => {
+                args.words(["-M", board, "-m", &size]);
+                return;
+            }
+            Origin::Template(file) => (file, "on"),
+            Origin::Fork(file) => (file, "off"),
+        };
+        args.words(["-M", &format!("{board},memory-backend=ram"), "-m", &size]);
+        args.option(
+            "-object",
+            &format!("memory-backend-file,id=ram,size={size},share={shared},mem-path="),
+            file,
+        );
     }
 
     /// `tsc_early_khz` and `tsc=reliable` keep an emulated guest from hanging in its early boot and
@@ -203,36 +238,12 @@ pub(crate) const TOOLS: [&str; 4] = ["prlimit", "setpriv", "mke2fs", "qemu-img"]
 
 /// The full path of a program. The started process has no `PATH`, so nothing is looked up later.
 pub(crate) fn find(program: &Path) -> Result<PathBuf, Denial> {
-    let missing = || {
+    crate::process::find_program(program).ok_or_else(|| {
         Denial::new(
             DenialCode::VmmMissing,
             format!("{} is not installed on this host", program.display()),
         )
-    };
-    if program.components().count() > 1 {
-        return if program.is_file() {
-            Ok(program.to_owned())
-        } else {
-            Err(missing())
-        };
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(
-            [
-                "/usr/local/sbin",
-                "/usr/sbin",
-                "/sbin",
-                "/usr/local/bin",
-                "/usr/bin",
-                "/bin",
-            ]
-            .map(PathBuf::from),
-        )
-        .filter(|dir| dir.is_absolute())
-        .map(|dir| dir.join(program))
-        .find(|path| path.is_file())
-        .ok_or_else(missing)
+    })
 }
 
 #[cfg(test)]
@@ -253,6 +264,7 @@ mod tests {
             disk: Some("/s/disk.qcow2".into()),
             probe: false,
             kernel_args: String::new(),
+            origin: Origin::Boot,
         }
     }
 
@@ -272,9 +284,11 @@ mod tests {
             "-sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
             "-no-user-config -nodefaults",
             "-no-reboot",
-            "-m 512M -smp 1",
+            "-m 512M -global",
+            "-smp 1 ",
             "-accel tcg,tb-size=64",
             "readonly=on",
+            "werror=report,file=/s/disk.qcow2",
             "mac=02:4c:5a:00:00:02,host_mtu=65000",
         ] {
             assert!(line.contains(part), "{part} is missing in {line}");

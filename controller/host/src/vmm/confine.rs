@@ -17,6 +17,10 @@ const THREADS: u64 = 128;
 const PERIOD: u64 = 100_000;
 
 /// Limits waiting for a process, or holding it.
+///
+/// Dropped, it removes its cgroups if nothing is in them any more. A try that was given up may leave
+/// one whose process is not reaped yet: the next [`Cage::make`] of that sandbox takes it over, and
+/// [`Cage::left_by`] finds it.
 #[derive(Debug, Default)]
 pub(crate) struct Cage {
     dirs: Vec<(&'static str, PathBuf)>,
@@ -34,7 +38,7 @@ impl Cage {
         let mut cage = Self::default();
         if root.join("cgroup.controllers").exists() {
             let dir = root.join(name).join(sandbox);
-            if std::fs::create_dir(&dir).is_ok() {
+            if is_ours(&dir) {
                 for (controller, file, value) in [
                     ("memory", "memory.max", bytes),
                     ("cpu", "cpu.max", format!("{quota} {PERIOD}")),
@@ -63,7 +67,7 @@ impl Cage {
         ];
         for (controller, values) in settings {
             let dir = root.join(controller).join(name).join(sandbox);
-            if std::fs::create_dir(&dir).is_err() {
+            if !is_ours(&dir) {
                 continue;
             }
             if values
@@ -89,8 +93,8 @@ impl Cage {
     }
 
     /// Removes the cgroups once their process is gone. The kernel may take a moment to notice.
-    pub(crate) async fn open(self) {
-        for (_, dir) in self.dirs {
+    pub(crate) async fn open(mut self) {
+        for (_, dir) in std::mem::take(&mut self.dirs) {
             for _ in 0..100 {
                 match std::fs::remove_dir(&dir) {
                     Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
@@ -117,6 +121,23 @@ impl Cage {
     }
 }
 
+impl Drop for Cage {
+    fn drop(&mut self) {
+        for (_, dir) in &self.dirs {
+            let _ = std::fs::remove_dir(dir);
+        }
+    }
+}
+
+/// Makes the cgroup of a sandbox. One that is there was left by an earlier try of the same sandbox:
+/// its limits are set again, since a boot without any would be worse.
+fn is_ours(dir: &Path) -> bool {
+    match std::fs::create_dir(dir) {
+        Err(error) => error.kind() == io::ErrorKind::AlreadyExists,
+        Ok(()) => true,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,6 +161,65 @@ mod tests {
             std::fs::read_to_string(dir.join("cgroup.procs")).unwrap(),
             "42"
         );
+    }
+
+    fn read(path: PathBuf) -> String {
+        std::fs::read_to_string(path).unwrap()
+    }
+
+    /// A plain directory stands for cgroupfs; what is written where is what counts.
+    #[tokio::test]
+    async fn version_2_limits_memory_cpu_and_processes_in_one_cgroup() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join("cgroup.controllers"), "cpu memory pids").unwrap();
+        std::fs::create_dir(root.path().join("lazaret")).unwrap();
+        let two = Cpus::try_from(2).unwrap();
+        let cage = Cage::make_in(root.path(), "lazaret", "s1", ByteSize::mebibytes(512), two);
+        let dir = root.path().join("lazaret/s1");
+        assert_eq!(
+            read(dir.join("memory.max")),
+            ((512 + 384) << 20).to_string()
+        );
+        assert_eq!(read(dir.join("cpu.max")), "200000 100000");
+        assert_eq!(read(dir.join("pids.max")), "128");
+        assert_eq!(cage.hold(42), ["memory", "cpu", "pids"]);
+        assert_eq!(read(dir.join("cgroup.procs")), "42");
+    }
+
+    #[test]
+    fn what_an_earlier_try_left_is_limited_again_in_both_versions() {
+        for (version_2, place, limit) in [
+            (true, "lazaret", "memory.max"),
+            (false, "memory/lazaret", "memory.limit_in_bytes"),
+        ] {
+            let root = tempfile::tempdir().unwrap();
+            if version_2 {
+                std::fs::write(root.path().join("cgroup.controllers"), "").unwrap();
+            }
+            let left = root.path().join(place).join("s1");
+            std::fs::create_dir_all(&left).unwrap();
+            std::fs::write(left.join(limit), "max").unwrap();
+            let cage = Cage::make_in(
+                root.path(),
+                "lazaret",
+                "s1",
+                ByteSize::mebibytes(512),
+                Cpus::ONE,
+            );
+            assert_eq!(read(left.join(limit)), ((512 + 384) << 20).to_string());
+            assert!(cage.hold(42).contains(&"memory".to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_dropped_cage_leaves_no_cgroup() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("memory/lazaret/s1");
+        std::fs::create_dir_all(&dir).unwrap();
+        drop(Cage {
+            dirs: vec![("memory", dir.clone())],
+        });
+        assert!(!dir.exists());
     }
 
     #[test]

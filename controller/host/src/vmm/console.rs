@@ -4,6 +4,7 @@
 //! Everything here is written by the guest. A hostile one can forge every line, and gains nothing
 //! by it: the worst line ends its own sandbox.
 
+use super::words::{last, tame};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,6 +17,9 @@ use tokio::time::Instant;
 const PART: usize = 256 << 10;
 /// The longest line that is looked at.
 const LINE: usize = 1024;
+
+/// The most of the last lines that goes into an explanation, in bytes.
+const EXPLAINED: usize = 4 << 10;
 
 /// What the console has shown so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,14 +76,16 @@ impl Console {
             .text()
     }
 
-    /// The last lines, for an explanation.
+    /// The last lines, for an explanation: bounded and without control characters, because the
+    /// guest writes them and they go to people and into records.
     pub(crate) fn last_lines(&self, count: usize) -> String {
-        let text = self.text();
+        let text = tame(&self.text());
         let lines: Vec<&str> = text
             .lines()
             .filter(|line| !line.trim().is_empty())
             .collect();
-        lines[lines.len().saturating_sub(count)..].join("\n")
+        let lines = lines[lines.len().saturating_sub(count)..].join("\n");
+        last(&lines, EXPLAINED).to_owned()
     }
 
     /// Reads until the stream ends or floods.
@@ -215,6 +221,26 @@ mod tests {
         flood.await.unwrap();
         assert!(console.seen().borrow().flooded);
         assert!(console.text().len() < 20_000);
+    }
+
+    #[tokio::test]
+    async fn the_guest_does_not_decide_how_long_an_explanation_is() {
+        let console = Console::new(1 << 20, Duration::from_secs(3600));
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let write = async move {
+            theirs.write_all(b"early\n").await.unwrap();
+            for _ in 0..50 {
+                theirs.write_all(&[b'x'; 10_000]).await.unwrap();
+                theirs.write_all(b"\x1b]0;title\x07\n").await.unwrap();
+            }
+            theirs.write_all(b"Kernel panic\x1b[1A\n").await.unwrap();
+        };
+        tokio::join!(console.read(ours), write);
+        let lines = console.last_lines(12);
+        assert!(lines.len() <= EXPLAINED, "{}", lines.len());
+        assert!(lines.ends_with("Kernel panic\u{fffd}[1A"), "{lines}");
+        assert!(!lines.contains('\u{1b}') && !lines.contains("early"));
+        assert!(console.last_lines(1000).len() <= EXPLAINED);
     }
 
     #[test]

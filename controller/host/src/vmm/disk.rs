@@ -3,29 +3,69 @@
 
 use super::arguments::find;
 use lazaret_domain::{ByteSize, Denial, DenialCode};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use tokio::process::Command;
 
-/// Makes the disk of a sandbox. `cache` holds the formatted file systems.
+/// Makes the disk of a sandbox. `cache` holds the formatted file systems and an empty layer over
+/// each: a layer names its base and is otherwise the same every time, so that it is only copied.
 pub(crate) async fn make_disk(cache: &Path, disk: &Path, size: ByteSize) -> Result<(), Denial> {
-    let base = formatted(cache, size).await?;
-    let mut command = Command::new(find(Path::new("qemu-img"))?);
-    command
-        .args(["create", "-q", "-f", "qcow2", "-F", "raw", "-b"])
-        .arg(&base)
-        .arg(disk);
-    finish(command, "make the sandbox's disk").await
+    let layer = cache.join(format!("ext4-{}.qcow2", size.bytes()));
+    if !layer.is_file() {
+        let base = formatted(cache, size).await?;
+        let making = cache.join(format!("layer-{}.{}", size.bytes(), std::process::id()));
+        let mut command = Command::new(find(Path::new("qemu-img"))?);
+        command
+            .args(["create", "-q", "-f", "qcow2", "-F", "raw", "-b"])
+            .arg(&base)
+            .arg(&making);
+        let made = finish(command, "make an empty disk").await;
+        let fault = |error: io::Error| fault("make an empty disk", &error);
+        let placed = made.and_then(|()| place(&making, &layer).map_err(fault));
+        let _ = std::fs::remove_file(&making);
+        placed?;
+    }
+    std::fs::copy(&layer, disk)
+        .map(drop)
+        .map_err(|error| fault("make the sandbox's disk", &error))
 }
 
-/// The empty file system of that size. It appears by a rename, so that two makers do not meet.
+/// Copies a template's disk: what the frozen guest had written, over the same base.
+pub(crate) fn copy_disk(template: &Path, disk: &Path) -> Result<(), Denial> {
+    std::fs::copy(template, disk)
+        .map(drop)
+        .map_err(|error| fault("make the sandbox's disk", &error))
+}
+
+/// A full disk has a code of its own.
+fn fault(doing: &str, error: &io::Error) -> Denial {
+    if error.kind() == io::ErrorKind::StorageFull {
+        return Denial::new(
+            DenialCode::DiskFull,
+            format!("the host could not {doing}: {error}"),
+        );
+    }
+    crate::state::internal(doing, error)
+}
+
+/// Gives a finished file its name, unless it has been given: the first maker wins. What is there is
+/// never replaced, because disks and templates lie over it and know its blocks.
+fn place(making: &Path, name: &Path) -> io::Result<()> {
+    match std::fs::hard_link(making, name) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        linked => linked,
+    }
+}
+
+/// The empty file system of that size, the same for all who ask.
 async fn formatted(cache: &Path, size: ByteSize) -> Result<PathBuf, Denial> {
     let base = cache.join(format!("ext4-{}.img", size.bytes()));
     if base.is_file() {
         return Ok(base);
     }
     let making = cache.join(format!("ext4-{}.{}", size.bytes(), std::process::id()));
-    let fault = |error: std::io::Error| crate::state::internal("make a formatted disk", &error);
+    let fault = |error: io::Error| fault("make a formatted disk", &error);
     std::fs::File::create(&making)
         .and_then(|file| file.set_len(size.bytes()))
         .map_err(fault)?;
@@ -46,10 +86,8 @@ async fn formatted(cache: &Path, size: ByteSize) -> Result<PathBuf, Denial> {
         ])
         .arg(&making);
     let made = finish(command, "format a disk").await;
-    let placed = made.and_then(|()| std::fs::rename(&making, &base).map_err(fault));
-    if placed.is_err() {
-        let _ = std::fs::remove_file(&making);
-    }
+    let placed = made.and_then(|()| place(&making, &base).map_err(fault));
+    let _ = std::fs::remove_file(&making);
     placed.map(|()| base)
 }
 
@@ -74,4 +112,41 @@ async fn finish(mut command: Command, doing: &str) -> Result<(), Denial> {
         code,
         format!("the host could not {doing}: {}", words.trim()),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn the_first_of_two_makers_wins() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = dir.path().join("ext4-1.img");
+        for maker in ["one", "two"] {
+            let making = dir.path().join(maker);
+            std::fs::write(&making, maker).unwrap();
+            place(&making, &name).unwrap();
+        }
+        assert_eq!(std::fs::read(&name).unwrap(), b"one");
+    }
+
+    #[tokio::test]
+    async fn disks_of_one_size_lie_over_one_file_and_leave_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let (cache, size) = (dir.path().join("disks"), ByteSize::mebibytes(64));
+        std::fs::create_dir(&cache).unwrap();
+        make_disk(&cache, &dir.path().join("a.qcow2"), size)
+            .await
+            .unwrap();
+        let base = cache.join(format!("ext4-{}.img", size.bytes()));
+        let first = std::fs::metadata(&base).unwrap().ino();
+        // As if another maker had begun before the layer was there.
+        std::fs::remove_file(cache.join(format!("ext4-{}.qcow2", size.bytes()))).unwrap();
+        make_disk(&cache, &dir.path().join("b.qcow2"), size)
+            .await
+            .unwrap();
+        assert_eq!(std::fs::metadata(&base).unwrap().ino(), first);
+        assert_eq!(std::fs::read_dir(&cache).unwrap().count(), 2);
+    }
 }

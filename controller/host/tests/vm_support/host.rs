@@ -31,8 +31,13 @@ impl TestHost {
     /// With some settings besides those every test needs.
     pub(crate) fn new(settings: &str) -> Self {
         let dir = tempfile::Builder::new().prefix("lzh").tempdir().unwrap();
+        // What is tested here is booting, unless a test is about templates.
+        let templates = match settings.contains("templates") {
+            true => "",
+            false => "templates = false\n",
+        };
         let settings = format!(
-            "images_dir = {:?}\nmin_free_disk = \"64M\"\n{settings}\n",
+            "images_dir = {:?}\nmin_free_disk = \"64M\"\n{templates}{settings}\n",
             images()
         );
         std::fs::create_dir(dir.path().join("s")).unwrap();

@@ -159,6 +159,16 @@ impl Session {
         self.value(Method::GET, path, None, Body::empty()).await
     }
 
+    /// Puts a document and reads the answer.
+    pub(crate) async fn put<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        document: &impl serde::Serialize,
+    ) -> Result<T, Denial> {
+        let body = Body::from(serde_json::to_vec(document).unwrap());
+        self.value(Method::PUT, path, None, body).await
+    }
+
     pub(crate) async fn create(
         &self,
         id: &SandboxId,

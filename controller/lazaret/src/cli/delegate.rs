@@ -13,6 +13,9 @@ const MAX_TASK: u64 = 512 * 1024;
 
 /// The arguments of `lazaret delegate`.
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "lazaret delegate [OPTIONS] [--task <TEXT> | --task-file <FILE>] [-- <COMMAND>...]"
+)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true).args(["task", "task_file", "command"]))]
 pub struct Delegate {
     /// The repository to work on; without it the workspace is empty
@@ -39,7 +42,7 @@ pub struct Delegate {
     /// The same key with the same request gives the same run, however often it is sent
     #[arg(long, value_name = "K")]
     pub idempotency_key: Option<String>,
-    /// Show the log as it is written, and wait for the end
+    /// Show the log as it is written, and wait for the end; 0 only where the run succeeded
     #[arg(long)]
     pub wait: bool,
     #[command(flatten)]
@@ -51,7 +54,7 @@ pub struct Delegate {
     /// A file that holds the task; '-' is standard input
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub task_file: Option<PathBuf>,
-    /// Program and arguments for the command agent, given to no shell
+    /// Program and arguments for the command agent, given to no shell; after '--'
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
 }

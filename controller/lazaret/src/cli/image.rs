@@ -11,7 +11,7 @@ pub enum Image {
     Build(ImageBuild),
     /// Lists the images that are there
     Ls(ImageDir),
-    /// Checks each file of the images against its manifest
+    /// Checks each file of the images against its manifest, and searches them for credentials
     Verify(ImageDir),
 }
 

@@ -2,6 +2,7 @@
 //! connections. Each new connection names the last event seen (`Last-Event-ID`).
 
 use super::Client;
+use super::patience::Patience;
 use crate::failure::Failure;
 use futures::StreamExt;
 use lazaret_api::public::{Event, EventBody};
@@ -11,8 +12,6 @@ use std::time::Duration;
 
 /// A longer event is not one of this API.
 const MAX_EVENT: usize = 4 << 20;
-/// How often a connection that brings nothing is tried again, one after another.
-const TRIES: u32 = 30;
 
 /// The events of one run, from a number on.
 pub struct Follower<'a> {
@@ -21,6 +20,19 @@ pub struct Follower<'a> {
     last: u64,
     over: bool,
     connection: Option<Connection>,
+    patience: Patience,
+    pause: Option<Duration>,
+    /// Whether the outage that goes on was spoken of.
+    told: bool,
+}
+
+/// What there is to say about a run that is followed.
+#[derive(Debug)]
+pub enum News {
+    /// Something happened to the run.
+    Event(Event),
+    /// The controller is away; it is tried again. Said once for each outage, with what happened.
+    Away(String),
 }
 
 struct Connection {
@@ -38,42 +50,49 @@ impl Client {
             last: after,
             over: false,
             connection: None,
+            patience: Patience::default(),
+            pause: None,
+            told: false,
         }
     }
 }
 
 impl Follower<'_> {
-    /// The next event; none after the last one.
+    /// What happens next; none after the last event.
     ///
     /// # Errors
-    /// Where the controller refuses, or stays out of reach for about a minute.
-    pub async fn next(&mut self) -> Result<Option<Event>, Failure> {
-        let mut tries = 0;
+    /// Where the controller refuses, or stays away for longer than [`Patience`] allows.
+    pub async fn next(&mut self) -> Result<Option<News>, Failure> {
         while !self.over {
+            if let Some(pause) = self.pause.take() {
+                tokio::time::sleep(pause).await;
+            }
             match self.next_of_connection().await {
-                Ok(Some(event)) => return Ok(self.take(event)),
-                Ok(None) => self.connection = None,
-                Err(Failure::Unreachable { url, why }) if tries >= TRIES => {
-                    return Err(Failure::Unreachable { url, why });
+                Ok(Some(event)) => {
+                    self.patience = Patience::default();
+                    self.told = false;
+                    self.last = event.seq;
+                    self.over = matches!(event.body, EventBody::End { .. });
+                    return Ok(Some(News::Event(event)));
                 }
-                Err(Failure::Unreachable { .. }) => self.connection = None,
-                Err(failure) => return Err(failure),
+                // Servers and proxies end long answers now and then: nothing to speak of.
+                Ok(None) => {
+                    let why = "the event stream ended before the run did".into();
+                    let url = self.client.url().to_owned();
+                    self.connection = None;
+                    self.pause = Some(self.patience.spend(Failure::Unreachable { url, why })?);
+                }
+                Err(failure) => {
+                    let why = failure.brief();
+                    self.connection = None;
+                    self.pause = Some(self.patience.spend(failure)?);
+                    if !std::mem::replace(&mut self.told, true) {
+                        return Ok(Some(News::Away(why)));
+                    }
+                }
             }
-            tries += 1;
-            if tries > TRIES {
-                return Err(Failure::Failed(
-                    "the controller ends the event stream again and again".into(),
-                ));
-            }
-            tokio::time::sleep(pause(tries)).await;
         }
         Ok(None)
-    }
-
-    fn take(&mut self, event: Event) -> Option<Event> {
-        self.last = event.seq;
-        self.over = matches!(event.body, EventBody::End { .. });
-        Some(event)
     }
 
     /// The next event that was not seen yet; none where the connection ends.
@@ -118,10 +137,6 @@ impl Follower<'_> {
         }
         self.client.send(request).await
     }
-}
-
-fn pause(tries: u32) -> Duration {
-    Duration::from_millis(100 * u64::from(tries.min(20)))
 }
 
 /// Takes server-sent events apart: `data:` lines joined, an event at each empty line.

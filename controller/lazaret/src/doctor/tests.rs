@@ -186,3 +186,23 @@ async fn the_document_has_its_reviewed_shape() {
     insta::assert_json_snapshot!(report);
     assert!(Path::new(&machine.path("bin")).is_dir());
 }
+
+#[test]
+fn the_last_line_promises_no_more_than_was_found() {
+    let report = |checks: Vec<Check>| Report {
+        ok: checks.iter().all(|check| check.status != Status::Fail),
+        checks,
+    };
+    let (ok, warn) = (Check::ok("a", "x"), Check::warn("b", "x", "y"));
+    let fail = Check::fail("c", "x", "y");
+    for (checks, said) in [
+        (vec![ok.clone()], "All is ready."),
+        (
+            vec![ok, warn.clone()],
+            "None of 2 checks failed; see the warning.",
+        ),
+        (vec![warn, fail], "1 of 2 checks failed."),
+    ] {
+        assert_eq!(summary(&report(checks)), said);
+    }
+}

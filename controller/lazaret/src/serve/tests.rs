@@ -22,7 +22,8 @@ fn request(expires: Option<Span>) -> CreateKey {
 
 async fn start(file: &Path) -> Result<Controller, Failure> {
     let settings = Settings::load(file, &std::collections::BTreeMap::new())?;
-    Controller::start(settings, "FILE").await
+    let lock = Lock::of_store(&settings.store)?;
+    Controller::start(settings, "FILE", lock).await
 }
 
 #[tokio::test]
@@ -96,4 +97,55 @@ async fn an_address_that_is_taken_is_named() {
             .contains(&format!("server.listen: cannot listen on {address}")),
         "{failure}"
     );
+}
+
+/// A directory in which a controller can start: settings, a key, and the key for hosts.
+async fn ready() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = config(dir.path());
+    create_key(&file, request(None)).await.unwrap();
+    let key = dir.path().join("host/keys/client_ed25519");
+    std::fs::create_dir_all(key.parent().unwrap()).unwrap();
+    let made = std::process::Command::new("ssh-keygen")
+        .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+        .arg(&key)
+        .status()
+        .unwrap();
+    assert!(made.success());
+    (dir, file)
+}
+
+#[tokio::test]
+async fn a_public_url_that_the_edge_refuses_is_refused_at_the_start() {
+    let (_dir, file) = ready().await;
+    let mut settings = Settings::load(&file, &std::collections::BTreeMap::new()).unwrap();
+    // The settings refuse it too, and earlier; this is for whatever they let through.
+    settings.public_url = Some("https://example.com/lazaret".into());
+    let lock = Lock::of_store(&settings.store).unwrap();
+    let failure = Controller::start(settings, "FILE", lock)
+        .await
+        .err()
+        .unwrap();
+    assert_eq!(failure.exit(), Exit::Usage);
+    assert!(
+        failure.to_string().contains("server.public_url"),
+        "{failure}"
+    );
+}
+
+#[tokio::test]
+async fn one_store_has_one_controller_at_a_time_and_keys_can_be_made_beside_it() {
+    let (_dir, file) = ready().await;
+    let first = start(&file).await.unwrap();
+    assert!(!first.url().ends_with(":0"), "{}", first.url());
+    let failure = start(&file).await.err().unwrap();
+    assert!(
+        failure
+            .to_string()
+            .contains(&format!("(process {})", std::process::id())),
+        "{failure}"
+    );
+    create_key(&file, request(None)).await.unwrap();
+    Running::start(|stop| first.run(stop)).stop().await.unwrap();
+    start(&file).await.unwrap();
 }

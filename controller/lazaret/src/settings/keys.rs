@@ -2,8 +2,9 @@
 
 use super::value::{flag, list, number, parsed, structure, text};
 use super::{LogFormat, Settings};
-use lazaret_api::host::AccelChoice;
+use crate::accel;
 use lazaret_api::public::EgressMode;
+use lazaret_domain::egress::EgressPolicy;
 use lazaret_domain::{ByteSize, Cpus};
 use std::path::PathBuf;
 use toml::Value;
@@ -18,7 +19,11 @@ pub(super) const KEYS: &[(&str, Set)] = &[
         Ok(())
     }),
     ("server.public_url", |s, v| {
-        s.public_url = Some(url(v, false)?);
+        let url = url(v)?;
+        if url.path() != "/" {
+            return Err("it is http(s)://HOST[:PORT], without a path".into());
+        }
+        s.public_url = Some(url.as_str().trim_end_matches('/').to_owned());
         Ok(())
     }),
     ("server.trusted_proxies", |s, v| {
@@ -33,11 +38,11 @@ pub(super) const KEYS: &[(&str, Set)] = &[
         Ok(())
     }),
     ("store.url", |s, v| {
-        s.store_url = store(v)?;
+        s.store = store(v)?;
         Ok(())
     }),
     ("host.accel", |s, v| {
-        s.services.accel = accel(v)?;
+        s.services.accel = accel::parse(&text(v)?)?;
         Ok(())
     }),
     ("host.ssh_key", |s, v| {
@@ -90,26 +95,24 @@ pub(super) const KEYS: &[(&str, Set)] = &[
     }),
     ("egress.domains", |s, v| {
         s.services.egress.domains = list(v)?;
-        Ok(())
+        egress(&EgressPolicy {
+            rules: s.services.egress.domains.clone(),
+            ..EgressPolicy::default()
+        })
     }),
     ("egress.pinned", |s, v| {
         s.services.egress.pinned = structure(v)?;
-        if s.services
-            .egress
-            .pinned
-            .iter()
-            .any(|pinned| pinned.addresses.is_empty())
-        {
-            return Err("each entry has at least one address".into());
-        }
-        Ok(())
+        egress(&EgressPolicy {
+            pinned: s.services.egress.pinned.clone(),
+            ..EgressPolicy::default()
+        })
     }),
     ("egress.allow_open", |s, v| {
         s.services.egress.open_allowed = flag(v)?;
         Ok(())
     }),
     ("github.git_url", |s, v| {
-        s.services.git_base_url = url(v, true)?;
+        s.services.git_base_url = format!("{}/", url(v)?.as_str().trim_end_matches('/'));
         Ok(())
     }),
     ("auth.mode", |_, v| match text(v)?.as_str() {
@@ -147,8 +150,8 @@ impl std::str::FromStr for Network {
     }
 }
 
-/// An http or https URL without credentials, query or fragment; with `dir` it ends in a slash.
-fn url(value: &Value, dir: bool) -> Result<String, String> {
+/// An http or https URL without credentials, query or fragment.
+fn url(value: &Value) -> Result<reqwest::Url, String> {
     let text = text(value)?;
     let refuse = "it is an http or https URL without credentials, query or fragment";
     let url = reqwest::Url::parse(&text).map_err(|_| refuse)?;
@@ -161,32 +164,32 @@ fn url(value: &Value, dir: bool) -> Result<String, String> {
     if !plain {
         return Err(refuse.into());
     }
-    let trimmed = url.as_str().trim_end_matches('/');
-    Ok(if dir {
-        format!("{trimmed}/")
-    } else {
-        trimmed.to_owned()
-    })
+    Ok(url)
 }
 
-fn store(value: &Value) -> Result<String, String> {
+/// The path in `sqlite:PATH`. Parameters, which other programs take there, would become a part of
+/// the file's name.
+fn store(value: &Value) -> Result<PathBuf, String> {
     let text = text(value)?;
-    match text.split_once(':') {
-        Some(("sqlite", path)) if !path.trim_start_matches('/').is_empty() => Ok(text),
+    let path = match text.split_once(':') {
+        Some(("sqlite", path)) => path.strip_prefix("//").unwrap_or(path),
         Some(("postgres" | "postgresql", _)) => {
-            Err("PostgreSQL is not in this version; it is sqlite:PATH".into())
+            return Err("PostgreSQL is not in this version; it is sqlite:PATH".into());
         }
-        _ => Err("it is sqlite:PATH".into()),
+        _ => return Err("it is sqlite:PATH".into()),
+    };
+    if path.contains('?') {
+        return Err("it is sqlite:PATH, without parameters after a '?'".into());
     }
+    if path.starts_with(':') || path.ends_with('/') || path.is_empty() {
+        return Err("it is sqlite:PATH, the path of a file".into());
+    }
+    Ok(PathBuf::from(path))
 }
 
-fn accel(value: &Value) -> Result<AccelChoice, String> {
-    match text(value)?.as_str() {
-        "kvm" => Ok(AccelChoice::Kvm),
-        "tcg" => Ok(AccelChoice::Tcg),
-        "auto" => Ok(AccelChoice::Auto),
-        _ => Err("it is kvm, tcg or auto".into()),
-    }
+/// Refuses here what would otherwise end each run that it is meant for.
+fn egress(policy: &EgressPolicy) -> Result<(), String> {
+    policy.check().map_err(|denial| denial.message)
 }
 
 fn at_least(size: ByteSize, least: ByteSize) -> Result<(), String> {

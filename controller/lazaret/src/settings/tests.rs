@@ -14,11 +14,11 @@ fn read(text: &str, environment: &[(&str, &str)]) -> Result<Settings, String> {
 
 /// For each key: a good value, a bad one as TOML, and a bad one as the environment has it.
 const TABLE: &[(&str, &str, &str, &str)] = &[
-    ("server.listen", "\"0.0.0.0:80\"", "\"localhost\"", "80"),
+    ("server.listen", "\"192.0.2.1:80\"", "\"localhost\"", "80"),
     (
         "server.public_url",
-        "\"https://lazaret.example.com\"",
-        "\"ftp://x\"",
+        "\"https://lazaret.example.com/\"",
+        "\"https://example.com/lazaret\"",
         "https://user:pw@x",
     ),
     (
@@ -31,7 +31,7 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     (
         "store.url",
         "\"sqlite:/x/y.db\"",
-        "\"postgres://x\"",
+        "\"sqlite:x.db?mode=ro\"",
         "mysql://x",
     ),
     ("host.accel", "\"tcg\"", "\"hvf\"", "yes"),
@@ -53,7 +53,7 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     (
         "egress.pinned",
         "[{ host = \"mirror.example\", addresses = [\"10.1.2.3\"] }]",
-        "[{ host = \"m.example\" }]",
+        "[{ host = \"m.example\", addresses = [\"169.254.169.254\"] }]",
         "mirror",
     ),
     ("egress.allow_open", "true", "\"yes\"", "1"),
@@ -164,8 +164,7 @@ fn the_environment_wins_over_the_file() {
 fn the_defaults_are_the_documented_ones() {
     let settings = read("", &[]).unwrap();
     assert_eq!(settings.listen.to_string(), "127.0.0.1:7717");
-    assert_eq!(settings.store_url, "sqlite:/data/lazaret.db");
-    assert_eq!(settings.store_file(), Path::new("/data/lazaret.db"));
+    assert_eq!(settings.store, Path::new("/data/lazaret.db"));
     let services = settings.services;
     assert_eq!(services.accel, AccelChoice::Kvm);
     assert_eq!(
@@ -196,4 +195,55 @@ fn the_file_is_named_where_it_is_missing_or_wrong() {
     assert!(
         failure.to_string().contains("lazaret.toml") && failure.to_string().contains("host.accel")
     );
+}
+
+#[test]
+fn relative_paths_are_below_the_directory_of_the_settings() {
+    for (url, file) in [
+        ("sqlite:x/y.db", "/data/x/y.db"),
+        ("sqlite://y.db", "/data/y.db"),
+        ("sqlite:/y.db", "/y.db"),
+        ("sqlite:///y.db", "/y.db"),
+    ] {
+        let settings = read("", &[("LAZARET_STORE_URL", url)]).unwrap();
+        assert_eq!(settings.store, Path::new(file), "{url}");
+    }
+    let settings = read("[host]\nssh_key = \"key\"\n", &[]).unwrap();
+    assert_eq!(settings.ssh_key, Path::new("/data/key"));
+    for url in ["sqlite::memory:", "sqlite:", "sqlite:///", "postgres://x"] {
+        let error = read("", &[("LAZARET_STORE_URL", url)]).unwrap_err();
+        assert!(error.contains("store.url"), "{url}: {error}");
+    }
+}
+
+#[test]
+fn an_address_that_stands_for_all_needs_a_name_for_callers() {
+    for listen in ["0.0.0.0:7717", "[::]:7717"] {
+        let listen = [("LAZARET_SERVER_LISTEN", listen)];
+        let error = read("", &listen).unwrap_err();
+        assert!(error.starts_with("server.public_url: "), "{error}");
+        let named = "[server]\npublic_url = \"https://lazaret.example.com\"\n";
+        assert_eq!(
+            read(named, &listen).unwrap().url(),
+            "https://lazaret.example.com"
+        );
+    }
+}
+
+#[test]
+fn egress_that_would_end_every_run_is_refused() {
+    let addresses: Vec<String> = (1..=17).map(|n| format!("\"10.0.0.{n}\"")).collect();
+    for addresses in ["", "\"169.254.169.254\"", &addresses.join(", ")] {
+        let text =
+            format!("[egress]\npinned = [{{ host = \"m.example\", addresses = [{addresses}] }}]\n");
+        let error = read(&text, &[]).unwrap_err();
+        assert!(
+            error.starts_with("egress.pinned: ") && error.contains("m.example"),
+            "{error}"
+        );
+    }
+    let domains: Vec<String> = (0..=1000).map(|n| format!("\"h{n}.example\"")).collect();
+    let text = format!("[egress]\ndomains = [{}]\n", domains.join(", "));
+    let error = read(&text, &[]).unwrap_err();
+    assert!(error.starts_with("egress.domains: "), "{error}");
 }

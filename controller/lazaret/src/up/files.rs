@@ -1,251 +1,215 @@
-//! The files that `lazaret up` writes once: settings, the first keys, the client file.
+//! The settings file of `lazaret up`: written the first time, and afterwards the operator's. Only
+//! what the command line asks for is written into it again, so that it holds the next time too; all
+//! else in the file stays as it is, letter by letter.
 
+use crate::accel;
 use crate::cli;
-use crate::client::file::{Endpoint, Environment, read_private, write_private};
+use crate::client::file::write_private;
 use crate::failure::Failure;
 use crate::paths::Paths;
-use crate::serve::{keys_of, open_store};
-use crate::settings::Settings;
 use lazaret_api::host::AccelChoice;
-use lazaret_api::public::{CreateKey, Scope};
-use lazaret_services::{Keys, Principal};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use toml::{Table, Value};
 
-/// How this machine's user gets at the controller.
-pub(super) struct Access {
-    /// Who `lazaret up` acts as.
-    pub principal: Principal,
-    /// The client file of the command line, which holds a key of scope admin.
-    pub client_file: PathBuf,
-    /// The file that holds the token for MCP clients, of scope run.
-    pub mcp_token: PathBuf,
-}
-
-/// The settings file, written if it is not there.
+/// The settings file with what was asked for in it.
+///
+/// # Errors
+/// Where it cannot be read or written, or has a form in which the key is not found.
 pub(super) fn settings(paths: &Paths, args: &cli::Up) -> Result<PathBuf, Failure> {
     let file = paths.settings();
     if !file.exists() {
-        let accel = match args.accel {
-            Some(AccelChoice::Kvm) => "kvm",
-            Some(AccelChoice::Tcg) => "tcg",
-            Some(AccelChoice::Auto) | None => "auto",
-        };
         let text = format!(
             "# Written by 'lazaret up'; yours to change. Each key is also LAZARET_SECTION_KEY.\n\n\
              [server]\nlisten = \"127.0.0.1:{}\"\n\n\
              [host]\n# kvm; tcg is software emulation and no security boundary; auto takes what a probe boot proves\n\
-             accel = \"{accel}\"\n",
-            args.port.unwrap_or(7717)
+             accel = \"{}\"\n",
+            args.port.unwrap_or(7717),
+            accel::word(args.accel.unwrap_or(AccelChoice::Auto))
         );
         write_private(&file, &text)?;
+        return Ok(file);
+    }
+    if let Some(port) = args.port {
+        change(&file, "server", "listen", |now| {
+            let mut listen = now
+                .and_then(|now| now.parse().ok())
+                .unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], port)));
+            listen.set_port(port);
+            listen.to_string()
+        })?;
+    }
+    if let Some(choice) = args.accel {
+        change(&file, "host", "accel", |_| accel::word(choice).to_owned())?;
     }
     Ok(file)
 }
 
-/// Makes the keys that are missing and writes them where clients look. Keys that still work are kept.
-pub(super) async fn access(settings: &Settings, client: &Environment) -> Result<Access, Failure> {
-    let no_place = || {
-        Failure::Usage(
-            "neither XDG_CONFIG_HOME nor HOME is set; there is no place for the client file".into(),
-        )
-    };
-    let dir = client.config_dir().ok_or_else(no_place)?;
-    let client_file = dir.join("client.toml");
-    let mcp_token = dir.join("mcp-token");
-    let store = open_store(settings).await?;
-    let keys = keys_of(store.clone());
-    let made = make(settings, &keys, &client_file, &mcp_token).await;
-    store.close().await;
-    let principal = made?;
-    Ok(Access {
-        principal,
-        client_file,
-        mcp_token,
-    })
-}
-
-async fn make(
-    settings: &Settings,
-    keys: &Keys,
-    client_file: &Path,
-    mcp_token: &Path,
-) -> Result<Principal, Failure> {
-    let url = settings.url();
-    let known = if client_file.exists() {
-        Some(Endpoint::read(client_file)?)
-    } else {
-        None
-    };
-    let ours = match &known {
-        Some(endpoint) => keys
-            .authenticate(&endpoint.token)
-            .await
-            .ok()
-            .filter(|by| by.scope == Scope::Admin),
-        None => None,
-    };
-    let principal = match (ours, known) {
-        (Some(principal), Some(endpoint)) => {
-            if endpoint.url != url {
-                Endpoint {
-                    url,
-                    token: endpoint.token,
-                }
-                .write(client_file)?;
-            }
-            principal
-        }
-        (_, Some(endpoint)) if !is_loopback(&endpoint.url) => {
-            return Err(Failure::Usage(format!(
-                "{} is for another controller ({}). Move it away, or set XDG_CONFIG_HOME, and run this again.",
-                client_file.display(),
-                endpoint.url
-            )));
-        }
-        _ => {
-            let token = new_key(keys, Scope::Admin, "command line of this machine").await?;
-            Endpoint {
-                url,
-                token: token.clone(),
-            }
-            .write(client_file)?;
-            keys.authenticate(&token).await?
-        }
-    };
-    let works = match mcp_token.exists() {
-        true => keys
-            .authenticate(read_private(mcp_token)?.trim())
-            .await
-            .is_ok(),
-        false => false,
-    };
-    if !works {
-        let token = new_key(keys, Scope::Run, "MCP clients of this machine").await?;
-        write_private(mcp_token, &format!("{token}\n"))?;
+/// Gives a key of the file another value, made from the present one.
+fn change(
+    file: &Path,
+    section: &str,
+    key: &str,
+    value: impl FnOnce(Option<&str>) -> String,
+) -> Result<(), Failure> {
+    let name = file.display();
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        Failure::Usage(format!("cannot read the settings file {name}: {error}"))
+    })?;
+    let before: Table = text
+        .parse()
+        .map_err(|error: toml::de::Error| Failure::Usage(format!("settings in {name}: {error}")))?;
+    let now = before
+        .get(section)
+        .and_then(|section| section.get(key))
+        .and_then(Value::as_str);
+    let value = value(now);
+    if now == Some(value.as_str()) {
+        return Ok(());
     }
-    Ok(principal)
+    let mut wanted = before.clone();
+    let place = wanted
+        .entry(section)
+        .or_insert_with(|| Value::Table(Table::new()));
+    if let Value::Table(keys) = place {
+        keys.insert(key.to_owned(), Value::String(value.clone()));
+    }
+    let text = with_key(&text, section, key, &value);
+    // TOML has more ways to write a key than are looked for; nothing else may have changed.
+    if text.parse::<Table>().ok().as_ref() != Some(&wanted) {
+        return Err(Failure::Usage(format!(
+            "cannot tell where {section}.{key} is written in {name}; write there: \
+             {section}.{key} = \"{value}\", and leave out the option"
+        )));
+    }
+    write_private(file, &text)
 }
 
-async fn new_key(keys: &Keys, scope: Scope, name: &str) -> Result<String, Failure> {
-    let request = CreateKey {
-        scope,
-        name: Some(name.into()),
-        expires: None,
+/// The text with this value for a key: in its line, else below its section's heading, else in a new
+/// section at the end.
+fn with_key(text: &str, section: &str, key: &str, value: &str) -> String {
+    let line = format!("{key} = \"{value}\"");
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let heading = lines
+        .iter()
+        .position(|line| without_comment(line) == format!("[{section}]"));
+    let Some(heading) = heading else {
+        return format!("{}\n\n[{section}]\n{line}\n", text.trim_end());
     };
-    Ok(keys.create(&Principal::controller(), request).await?.token)
+    let found = lines[heading + 1..]
+        .iter()
+        .take_while(|line| !line.trim_start().starts_with('['))
+        .position(|line| line.split('=').next().map(str::trim) == Some(key));
+    match found {
+        Some(offset) => {
+            let old = &mut lines[heading + 1 + offset];
+            let comment = old
+                .find(" #")
+                .map(|at| old[at..].to_owned())
+                .unwrap_or_default();
+            *old = line + &comment;
+        }
+        None => lines.insert(heading + 1, line),
+    }
+    lines.join("\n") + "\n"
 }
 
-fn is_loopback(url: &str) -> bool {
-    reqwest::Url::parse(url)
-        .ok()
-        .and_then(|url| {
-            url.host_str()
-                .map(|host| matches!(host, "127.0.0.1" | "localhost" | "[::1]"))
-        })
-        .unwrap_or(false)
+fn without_comment(line: &str) -> &str {
+    line.split('#').next().unwrap_or_default().trim()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
+    use crate::settings::Settings;
 
-    struct Home {
-        dir: tempfile::TempDir,
+    struct Place {
+        _dir: tempfile::TempDir,
+        paths: Paths,
     }
 
-    impl Home {
-        fn settings(&self) -> Settings {
-            Settings::defaults(self.dir.path())
+    fn place() -> Place {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = Paths::find(Some(dir.path())).unwrap();
+        Place { _dir: dir, paths }
+    }
+
+    impl Place {
+        fn write(&self, text: &str) {
+            std::fs::write(self.paths.settings(), text).unwrap();
         }
 
-        fn client(&self) -> Environment {
-            Environment {
-                config_home: Some(self.dir.path().join("config")),
-                ..Environment::default()
-            }
+        fn text(&self) -> String {
+            std::fs::read_to_string(self.paths.settings()).unwrap()
+        }
+
+        /// What a start with these options leaves to the next one without any.
+        fn start(
+            &self,
+            port: Option<u16>,
+            accel: Option<AccelChoice>,
+        ) -> Result<(String, AccelChoice), Failure> {
+            let args = cli::Up {
+                data: None,
+                port,
+                accel,
+                no_demo: true,
+            };
+            settings(&self.paths, &args)?;
+            let none = std::collections::BTreeMap::new();
+            let read = Settings::load(&self.paths.settings(), &none)?;
+            Ok((read.listen.to_string(), read.services.accel))
         }
     }
 
-    fn home() -> Home {
-        Home {
-            dir: tempfile::tempdir().unwrap(),
-        }
-    }
-
-    #[tokio::test]
-    async fn the_first_time_makes_two_private_keys_and_the_second_time_none() {
-        let home = home();
-        let first = access(&home.settings(), &home.client()).await.unwrap();
-        assert_eq!(first.principal.scope, Scope::Admin);
-        for file in [&first.client_file, &first.mcp_token] {
-            assert_eq!(
-                std::fs::metadata(file).unwrap().permissions().mode() & 0o777,
-                0o600
-            );
-        }
-        let (client, token) = (
-            std::fs::read(&first.client_file).unwrap(),
-            std::fs::read(&first.mcp_token).unwrap(),
-        );
-        let second = access(&home.settings(), &home.client()).await.unwrap();
-        assert_eq!(second.principal, first.principal);
-        assert_eq!(std::fs::read(&second.client_file).unwrap(), client);
-        assert_eq!(std::fs::read(&second.mcp_token).unwrap(), token);
-    }
-
-    #[tokio::test]
-    async fn a_client_file_of_another_controller_is_left_alone() {
-        let home = home();
-        let file = home.client().client_file().unwrap();
-        Endpoint {
-            url: "https://far.example".into(),
-            token: "t".into(),
-        }
-        .write(&file)
-        .unwrap();
-        let failure = access(&home.settings(), &home.client())
-            .await
-            .err()
-            .unwrap();
-        assert!(failure.to_string().contains("far.example"), "{failure}");
+    #[test]
+    fn what_was_asked_for_holds_the_next_time_too() {
+        let place = place();
+        let first = ("127.0.0.1:7717".to_owned(), AccelChoice::Auto);
+        assert_eq!(place.start(None, None).unwrap(), first);
+        let second = ("127.0.0.1:7719".to_owned(), AccelChoice::Tcg);
         assert_eq!(
-            Endpoint::read(&file).ok().unwrap().url,
-            "https://far.example"
+            place.start(Some(7719), Some(AccelChoice::Tcg)).unwrap(),
+            second
         );
+        let written = place.text();
+        assert_eq!(place.start(None, None).unwrap(), second);
+        assert_eq!(place.text(), written);
     }
 
-    #[tokio::test]
-    async fn a_new_port_changes_the_address_and_not_the_key() {
-        let home = home();
-        let first = access(&home.settings(), &home.client()).await.unwrap();
-        let mut settings = home.settings();
-        settings.listen.set_port(7718);
-        let second = access(&settings, &home.client()).await.unwrap();
-        assert_eq!(second.principal, first.principal);
+    #[test]
+    fn the_rest_of_the_file_stays_as_it_is() {
+        let place = place();
+        place.write(
+            "# mine\n[egress] # strict\ndomains = []\n[server] # here\nlisten = \"127.0.0.2:1\" # why\n",
+        );
+        place.start(Some(2), Some(AccelChoice::Kvm)).unwrap();
         assert_eq!(
-            Endpoint::read(&second.client_file).ok().unwrap().url,
-            "http://127.0.0.1:7718"
+            place.text(),
+            "# mine\n[egress] # strict\ndomains = []\n[server] # here\nlisten = \"127.0.0.2:2\" # why\n\n\
+             [host]\naccel = \"kvm\"\n"
+        );
+        place.write("[server]\n# listen = \"x\"\nstop_grace = \"5s\"");
+        place.start(Some(3), None).unwrap();
+        assert_eq!(
+            place.text(),
+            "[server]\nlisten = \"127.0.0.1:3\"\n# listen = \"x\"\nstop_grace = \"5s\"\n"
         );
     }
 
     #[test]
-    fn the_settings_are_written_once_and_can_be_read() {
-        let home = home();
-        let paths = Paths::find(Some(home.dir.path())).unwrap();
-        let mut args = cli::Up {
-            data: None,
-            port: Some(7719),
-            accel: Some(AccelChoice::Tcg),
-            no_demo: true,
-        };
-        let file = settings(&paths, &args).unwrap();
-        args.port = Some(1);
-        settings(&paths, &args).unwrap();
-        let read = Settings::load(&file, &std::collections::BTreeMap::new()).unwrap();
-        assert_eq!(
-            (read.listen.port(), read.services.accel),
-            (7719, AccelChoice::Tcg)
-        );
+    fn a_form_that_is_not_understood_is_not_touched() {
+        let place = place();
+        for text in [
+            "server.listen = \"127.0.0.1:1\"\n",
+            "server = { listen = \"127.0.0.1:1\" }\n",
+            "[server]\n\"listen\" = \"127.0.0.1:1\"\n",
+            "[log]\nfilter = '''\n[server]\nlisten = 1'''\n",
+        ] {
+            place.write(text);
+            let failure = place.start(Some(2), None).unwrap_err().to_string();
+            assert!(failure.contains("server.listen"), "{text}: {failure}");
+            assert_eq!(place.text(), text);
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! This machine as a host: set up, enrolled, and proven by a probe boot.
 
 use super::progress;
+use crate::accel;
 use crate::failure::Failure;
 use crate::paths::Paths;
 use crate::settings::Settings;
-use lazaret_api::host::{Accel, AccelChoice};
+use lazaret_api::host::Accel;
 use lazaret_api::public::{EnrollHost, Host};
 use lazaret_domain::sandbox::Reach;
 use lazaret_domain::{DenialCode, HostName};
@@ -23,17 +24,12 @@ pub(super) async fn enrol_machine(
     paths: &Paths,
     settings: &Settings,
 ) -> Result<LocalHost, Failure> {
-    let accel = match settings.services.accel {
-        AccelChoice::Kvm => "kvm",
-        AccelChoice::Tcg => "tcg",
-        AccelChoice::Auto => "auto",
-    };
     let mut host = toml::Table::new();
     host.insert(
         "images_dir".into(),
         paths.images().display().to_string().into(),
     );
-    host.insert("accel".into(), accel.into());
+    host.insert("accel".into(), accel::word(settings.services.accel).into());
     host.insert(
         "max_sandboxes".into(),
         i64::from(settings.services.max_sandboxes).into(),

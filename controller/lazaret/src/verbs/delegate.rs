@@ -2,12 +2,16 @@
 
 use crate::cli::delegate::Delegate;
 use crate::client::Client;
-use crate::client::events::Follower;
+use crate::client::events::{Follower, News};
 use crate::failure::{Exit, Failure};
 use crate::output::inert::inert_line;
 use crate::output::{Output, Paint};
 use lazaret_api::public::{Event, EventBody, Run};
 use lazaret_domain::run::Outcome;
+use std::time::Duration;
+
+/// After Ctrl-C the run's state is asked for this long.
+const LAST_LOOK: Duration = Duration::from_secs(5);
 
 /// Delegates. Without `--wait`: the run's id on standard output, hints on standard error. With it:
 /// the command's output, and 0 only where the command exited 0.
@@ -20,7 +24,7 @@ pub async fn delegate(args: &Delegate, client: &Client, out: &mut Output) -> Res
         .delegate(&request, args.idempotency_key.as_deref())
         .await?;
     if args.wait {
-        wait(&run, client, out).await
+        wait(&run, client, out, ctrl_c()).await
     } else {
         hand_over(&run, out)
     }
@@ -39,36 +43,87 @@ fn hand_over(run: &Run, out: &mut Output) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-async fn wait(run: &Run, client: &Client, out: &mut Output) -> Result<Exit, Failure> {
+/// Follows a run to its end, or until `interrupt`. The exit status is the run's: a reader of the
+/// output that goes away changes nothing about it.
+///
+/// # Errors
+/// As the controller refuses, or where it stays out of reach.
+pub async fn wait(
+    run: &Run,
+    client: &Client,
+    out: &mut Output,
+    interrupt: impl Future<Output = ()>,
+) -> Result<Exit, Failure> {
+    out.outlive_readers();
     out.note(format!("run {}", run.run))?;
     let mut follower = client.follow(&run.run, 0);
-    let interrupted = tokio::select! {
-        shown = show(&mut follower, out) => { shown?; false }
-        _ = tokio::signal::ctrl_c() => true,
+    let ended = tokio::select! {
+        outcome = show(&mut follower, out) => Some(outcome?),
+        () = interrupt => None,
     };
-    if interrupted {
+    let Some(outcome) = ended else {
         out.note(format!(
             "No longer waiting; the run goes on. Cancel it with: lazaret cancel {}",
             run.run
         ))?;
+        if out.json {
+            let now = tokio::time::timeout(LAST_LOOK, client.run(&run.run)).await;
+            match now {
+                Ok(Ok(now)) => out.document(&now)?,
+                // A document was promised; this is the last that is known.
+                Ok(Err(_)) | Err(_) => out.document(run)?,
+            }
+        }
         return Ok(Exit::Failed);
-    }
-    let last = client.run(&run.run).await?;
+    };
     if out.json {
-        out.document(&last)?;
+        out.document(&client.run_patiently(&run.run).await?)?;
     }
-    Ok(if last.outcome == Some(Outcome::Succeeded) {
+    Ok(if outcome == Some(Outcome::Succeeded) {
         Exit::Done
     } else {
         Exit::Failed
     })
 }
 
-async fn show(follower: &mut Follower<'_>, out: &mut Output) -> Result<(), Failure> {
-    while let Some(event) = follower.next().await? {
-        print(&event, out)?;
+/// Ctrl-C, for as long as it can be heard.
+async fn ctrl_c() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending::<()>().await;
     }
-    Ok(())
+}
+
+/// Shows everything up to the end, and gives the outcome.
+async fn show(follower: &mut Follower<'_>, out: &mut Output) -> Result<Option<Outcome>, Failure> {
+    let mut outcome = None;
+    while let Some(news) = follower.next().await? {
+        if let News::Event(Event {
+            body: EventBody::End { outcome: how, .. },
+            ..
+        }) = &news
+        {
+            outcome = Some(*how);
+        }
+        tell(&news, out)?;
+    }
+    Ok(outcome)
+}
+
+/// Shows what there is to say about a run that is followed.
+///
+/// # Errors
+/// Where the output cannot be written.
+pub fn tell(news: &News, out: &mut Output) -> Result<(), Failure> {
+    match news {
+        News::Event(event) => print(event, out),
+        News::Away(why) => note(
+            out,
+            &format!(
+                "the controller is away ({}); the run goes on; trying again",
+                inert_line(why)
+            ),
+        ),
+    }
 }
 
 /// Shows an event: the command's standard output on standard output (not under `--json`, where
@@ -118,7 +173,7 @@ pub fn print(event: &Event, out: &mut Output) -> Result<(), Failure> {
             let status = said
                 .map(|code| format!(", exit status {code}"))
                 .unwrap_or_default();
-            let word = out.paint(paint, outcome.as_str());
+            let word = out.paint_note(paint, outcome.as_str());
             note(
                 out,
                 &format!("{word}: {}{status}", inert_line(&cause.message)),

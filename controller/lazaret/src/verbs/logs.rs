@@ -32,8 +32,8 @@ pub async fn logs(args: &Logs, client: &Client, out: &mut Output) -> Result<Exit
         None => 0,
     };
     let mut follower = client.follow(&args.run, after);
-    while let Some(event) = follower.next().await? {
-        delegate::print(&event, out)?;
+    while let Some(news) = follower.next().await? {
+        delegate::tell(&news, out)?;
     }
     Ok(Exit::Done)
 }

@@ -240,6 +240,7 @@ async fn pass_on(
             code,
             message: text,
             exit: Exit::Refused,
+            again: None,
         });
     }
     if method(&answer).is_none() && answer.get("id") == message.get("id") {

@@ -102,7 +102,7 @@ fn show(run: &Run, out: &mut Output) -> Result<Exit, Failure> {
     out.line(describe(run))?;
     if run.sandbox.as_ref().and_then(|sandbox| sandbox.accel) == Some(Accel::Tcg) {
         let warning = "It runs under software emulation (tcg), which QEMU does not regard as a security boundary.";
-        let warning = out.paint(Paint::Warn, warning);
+        let warning = out.paint_note(Paint::Warn, warning);
         out.note(warning)?;
     }
     Ok(Exit::Done)

@@ -149,6 +149,8 @@ pub async fn exec(args: &Exec, client: &Client, out: &mut Output) -> Result<Exit
         stdin: None,
         max_duration: args.max_duration,
     };
+    // The exit status is the command's, even where nobody reads its output any more.
+    out.outlive_readers();
     let result = client.exec(&args.run, &request).await?;
     let exit = if result.exit_code == Some(0) && !result.timed_out {
         Exit::Done

@@ -6,9 +6,12 @@
     reason = "a failing test is the report"
 )]
 
+mod said;
 mod script;
+mod waiting;
 
-use script::{Controller, RUN, Said, run_json};
+use said::Said;
+use script::{Controller, RUN, run_json};
 use serde_json::json;
 
 #[tokio::test]

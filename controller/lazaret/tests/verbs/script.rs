@@ -1,17 +1,16 @@
 //! A controller that answers from a script and remembers what it was asked.
 
+use crate::said::{Buffer, Said};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use clap::FromArgMatches;
-use lazaret::cli::Cli;
 use lazaret::client::Client;
 use lazaret::client::file::Endpoint;
 use lazaret::output::Output;
 use serde_json::{Value, json};
-use std::io::Write;
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 pub(crate) const RUN: &str = "r0000000000000001";
@@ -39,6 +38,7 @@ struct Script {
     redirect: bool,
     failing: bool,
     break_after: Option<u64>,
+    away: VecDeque<(u16, Option<u32>)>,
 }
 
 /// The controller. It ends with the test's runtime.
@@ -63,6 +63,12 @@ impl Controller {
 
     pub(crate) fn refuse(&self, status: u16, code: &str) {
         self.script.lock().unwrap().refusal = Some((status, code.to_owned()));
+    }
+
+    /// The next requests for events, or for the run, are answered as a proxy does before which nobody
+    /// is: with a status and `Retry-After`.
+    pub(crate) fn away(&self, answers: &[(u16, Option<u32>)]) {
+        self.script.lock().unwrap().away = answers.iter().copied().collect();
     }
 
     pub(crate) fn redirect(&self) {
@@ -101,77 +107,41 @@ impl Controller {
     pub(crate) async fn says(&self, words: &[&str]) -> Said {
         Said::of(words, &self.url).await
     }
+
+    /// The same with `| head`: after so many writes nobody reads standard output any more.
+    pub(crate) async fn says_to_head(&self, words: &[&str], writes: usize) -> Said {
+        Said::through(words, &self.url, Buffer::of(writes)).await
+    }
+
+    /// The run, however long it takes.
+    pub(crate) async fn looks_patiently(&self) -> Value {
+        let run = client(&self.url).run_patiently(&RUN.parse().unwrap()).await;
+        serde_json::to_value(run.ok().unwrap()).unwrap()
+    }
+
+    /// Delegates, and hears Ctrl-C while it waits.
+    pub(crate) async fn is_interrupted(&self) -> Said {
+        let (out, err) = (Buffer::default(), Buffer::default());
+        let mut output = Output::to(Box::new(out.clone()), Box::new(err.clone()), true);
+        let client = client(&self.url);
+        let run = client.run(&RUN.parse().unwrap()).await.ok().unwrap();
+        let interrupt = std::future::ready(());
+        let waited = lazaret::verbs::delegate::wait(&run, &client, &mut output, interrupt).await;
+        Said {
+            exit: waited.ok().unwrap().code(),
+            out: out.text(),
+            err: err.text(),
+        }
+    }
 }
 
-fn client(url: &str) -> Client {
+pub(crate) fn client(url: &str) -> Client {
     Client::new(&Endpoint {
         url: url.to_owned(),
         token: "lzr_test".into(),
     })
     .ok()
     .unwrap()
-}
-
-/// What a command said.
-pub(crate) struct Said {
-    pub(crate) exit: u8,
-    pub(crate) out: String,
-    pub(crate) err: String,
-}
-
-impl Said {
-    pub(crate) async fn of(words: &[&str], url: &str) -> Self {
-        let words = ["lazaret"].iter().chain(words);
-        let cli =
-            Cli::from_arg_matches(&lazaret::cli::command().try_get_matches_from(words).unwrap())
-                .unwrap();
-        let (out, err) = (Buffer::default(), Buffer::default());
-        let mut output = Output::to(
-            Box::new(out.clone()),
-            Box::new(err.clone()),
-            lazaret::wants_json(&cli.command),
-        );
-        let exit = match lazaret::verbs::run(cli.command, &client(url), &mut output).await {
-            Ok(exit) => exit,
-            Err(failure) => output.report(&failure),
-        };
-        Self {
-            exit: exit.code(),
-            out: out.text(),
-            err: err.text(),
-        }
-    }
-
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}", self.out))
-    }
-
-    pub(crate) fn text(&self) -> String {
-        format!(
-            "--- stdout\n{}--- stderr\n{}--- exit {}",
-            self.out, self.err, self.exit
-        )
-    }
-}
-
-#[derive(Clone, Default)]
-struct Buffer(Arc<Mutex<Vec<u8>>>);
-
-impl Buffer {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
-
-impl Write for Buffer {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }
 
 /// A run that is over.
@@ -189,7 +159,7 @@ pub(crate) fn run_json(outcome: &str) -> Value {
         },
         "created_at": "2026-01-02T03:04:05Z", "ended_at": "2026-01-02T03:04:15Z",
         "stages": {
-            "dispatch_ms": 4, "boot": { "vmm_ms": 120, "kernel_ms": 3100, "agent_ms": 3900, "tries": 1 },
+            "dispatch_ms": 4, "boot": { "shim_ms": 40, "vmm_ms": 120, "kernel_ms": 3100, "agent_ms": 3900, "forked": false, "tries": 1 },
             "clone_ms": 900, "command_ms": 1200, "total_ms": 10250
         }
     })
@@ -242,6 +212,17 @@ async fn answer(
             [(header::LOCATION, "/elsewhere")],
         )
             .into_response();
+    }
+    let looks = method == Method::GET && uri.path().starts_with(&format!("/api/v1/runs/{RUN}"));
+    if let Some((status, after)) = looks.then(|| script.away.pop_front()).flatten() {
+        let mut answer =
+            (StatusCode::from_u16(status).unwrap(), "<html>away</html>").into_response();
+        if let Some(seconds) = after {
+            answer
+                .headers_mut()
+                .insert(header::RETRY_AFTER, seconds.into());
+        }
+        return answer;
     }
     if let Some((status, code)) = &script.refusal {
         let problem = json!({ "type": "about:blank", "title": "No", "status": status, "code": code, "detail": "no" });

@@ -1,80 +1,30 @@
 //! One command in the guest as a step: started once, its output told as it comes, its exit kept.
 
+use super::collect::{Collected, collect};
 use super::outcome::ending;
 use super::output::{Gatherer, Shown};
 use super::session::{Halt, Leave, Session};
 use super::steps::Begun;
 use crate::core::Backoff;
-use crate::ports::host_link::{ByteStream, HostLink};
+use crate::ports::host_link::ByteStream;
 use crate::ports::store::Fact;
 use bytes::BytesMut;
 use futures::StreamExt;
 use lazaret_api::frame::Frame;
 use lazaret_api::guest::ExecExit;
-use lazaret_api::host::{EgressRecords, ExecRequest};
-use lazaret_api::public::EventBody;
+use lazaret_api::host::ExecRequest;
 use lazaret_domain::run::{Ending, Outcome};
-use lazaret_domain::{Denial, DenialCode, ExecId, SandboxId};
+use lazaret_domain::{Denial, DenialCode, ExecId};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// All that a command said, up to a bound.
+/// A command that was run as a step.
 #[derive(Clone, Debug)]
-pub(crate) struct Collected {
+pub(super) struct Stepped {
     /// How it ended.
-    pub(crate) exit: ExecExit,
-    /// Its standard output.
-    pub(crate) stdout: Vec<u8>,
-    /// Its standard error.
-    pub(crate) stderr: Vec<u8>,
-    /// Whether there was more.
-    pub(crate) truncated: bool,
-}
-
-/// Reads a command's output from its start to its exit, at most `cap` bytes of each stream.
-///
-/// # Errors
-/// What the host refused, or `host_unreachable` if the stream was cut off before the exit.
-pub(crate) async fn collect(
-    link: &dyn HostLink,
-    sandbox: &SandboxId,
-    exec: &ExecId,
-    cap: usize,
-) -> Result<Collected, Denial> {
-    let cut = || {
-        Denial::new(
-            DenialCode::HostUnreachable,
-            "the output of a command was cut off",
-        )
-    };
-    let mut stream = link.output(sandbox, exec, 0, true).await?;
-    let (mut buffer, mut stdout, mut stderr, mut truncated) =
-        (BytesMut::new(), Vec::new(), Vec::new(), false);
-    loop {
-        while let Some(frame) = Frame::decode(&mut buffer).map_err(|_| cut())? {
-            let (kept, bytes) = match frame {
-                Frame::Stdout(bytes) => (&mut stdout, bytes),
-                Frame::Stderr(bytes) => (&mut stderr, bytes),
-                Frame::Gap(_) => {
-                    truncated = true;
-                    continue;
-                }
-                Frame::Exit(json) => {
-                    let exit = serde_json::from_slice(&json).map_err(|_| cut())?;
-                    return Ok(Collected {
-                        exit,
-                        stdout,
-                        stderr,
-                        truncated,
-                    });
-                }
-            };
-            let room = cap.saturating_sub(kept.len()).min(bytes.len());
-            truncated |= room < bytes.len();
-            kept.extend_from_slice(&bytes[..room]);
-        }
-        buffer.extend_from_slice(&stream.next().await.ok_or_else(cut)??);
-    }
+    pub(super) exit: ExecExit,
+    /// Its standard output where that is not shown, if it was read in one piece.
+    pub(super) stdout: Option<Vec<u8>>,
 }
 
 /// What reading came to.
@@ -139,17 +89,17 @@ impl Session {
         name: &str,
         request: &ExecRequest,
         shown: Shown,
-    ) -> Result<ExecExit, Leave> {
+    ) -> Result<Stepped, Leave> {
         let begun = self.begin(name).await?;
         if let Begun::Done(outcome) = begun {
-            return serde_json::from_str(&outcome).map_err(|_| {
+            let exit = serde_json::from_str(&outcome).map_err(|_| {
                 ending(
                     Outcome::Lost,
                     "journal_diverged",
                     "the run's journal holds an outcome that cannot be read",
                 )
-                .into()
-            });
+            })?;
+            return Ok(Stepped { exit, stdout: None });
         }
         self.start(name, request, begun).await?;
         if self.run.facts.cancel_asked.is_some() {
@@ -175,7 +125,8 @@ impl Session {
                 Err(denial) => return Err(self.refusal(&denial).await?.into()),
             };
             if let Some(exit) = self.follow(name, stream, &mut gatherer).await? {
-                return Ok(exit);
+                let stdout = gatherer.aside();
+                return Ok(Stepped { exit, stdout });
             }
             if gatherer.offset() > offset {
                 backoff = Backoff::new(&self.core.settings.pace);
@@ -212,6 +163,11 @@ impl Session {
                     write_at = None;
                 }
                 Read::Look => {
+                    // The stream of a host that hangs is silent for ever.
+                    if self.overdue() {
+                        self.write(name, gatherer, None).await?;
+                        return Err(self.outlived().await?.into());
+                    }
                     self.fetch_egress().await?;
                     look_at = Instant::now() + pace.look;
                 }
@@ -243,7 +199,8 @@ impl Session {
         }
     }
 
-    /// Writes what is gathered, how far it reaches, and perhaps the exit, in one commit.
+    /// Writes what is gathered and how far it reaches, in one commit. With the exit all of it goes
+    /// with the next commit, which comes at once.
     async fn write(
         &mut self,
         name: &str,
@@ -259,6 +216,8 @@ impl Session {
         if let Some(exit) = exit {
             let outcome = serde_json::to_string(exit).unwrap_or_default();
             facts.push(Fact::Done(name.to_owned(), outcome));
+            self.put_off(facts);
+            return Ok(());
         }
         self.commit(facts).await
     }
@@ -277,11 +236,18 @@ impl Session {
         }
     }
 
-    /// Reads all that a command said, again if that was cut off.
-    pub(super) async fn collect(&mut self, name: &str, cap: usize) -> Result<Collected, Leave> {
+    /// Reads all that a command said, again if that was cut off. One that may still run is waited for
+    /// as long as is said.
+    pub(super) async fn collect(
+        &mut self,
+        name: &str,
+        cap: usize,
+        longest: Option<Duration>,
+    ) -> Result<Collected, Leave> {
         let (id, exec) = (self.run.plan.sandbox.clone(), exec_id(name)?);
+        let pace = self.core.settings.pace;
         let read = self
-            .ask(|link| {
+            .ask_for(longest.unwrap_or(pace.call), |link| {
                 let (id, exec) = (id.clone(), exec.clone());
                 async move { collect(&*link, &id, &exec, cap).await }
             })
@@ -290,45 +256,6 @@ impl Session {
             Ok(said) => Ok(said),
             Err(denial) => Err(self.refusal(&denial).await?.into()),
         }
-    }
-
-    /// Tells the gateway's decisions that were not told yet. A host that cannot be asked now is asked
-    /// the next time: nothing else waits for this.
-    pub(super) async fn fetch_egress(&mut self) -> Result<(), Halt> {
-        let Some(link) = self.core.hosts.link(&self.run.plan.host) else {
-            return Ok(());
-        };
-        if self.run.facts.sandbox.is_none() {
-            return Ok(());
-        }
-        let after = self.run.facts.egress_after;
-        let patience = Duration::from_secs(2).min(self.core.settings.pace.patience);
-        let fetched =
-            tokio::time::timeout(patience, link.egress(&self.run.plan.sandbox, after)).await;
-        let Ok(Ok(EgressRecords { records, .. })) = fetched else {
-            return Ok(());
-        };
-        let new: Vec<_> = records
-            .into_iter()
-            .filter(|record| record.seq > after)
-            .collect();
-        let Some(last) = new.iter().map(|record| record.seq).max() else {
-            return Ok(());
-        };
-        let mut facts = vec![self.facts(|facts| facts.egress_after = last)];
-        let first = new.iter().map(|record| record.seq).min().unwrap_or(last);
-        if first > after + 1 {
-            let missing = first - after - 1;
-            facts.push(Fact::Event(EventBody::Gap {
-                missing,
-                unit: "events".to_owned(),
-            }));
-        }
-        facts.extend(
-            new.into_iter()
-                .map(|record| Fact::Event(EventBody::Egress { record })),
-        );
-        self.commit(facts).await
     }
 }
 

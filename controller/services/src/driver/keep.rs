@@ -2,7 +2,8 @@
 //! its host ends it, and then removed. A removal is tried until it is known to be done; while its host
 //! is away the run says so, by still holding its sandbox.
 
-use super::session::{Halt, Session, wait_for};
+use super::asking::{answered, wait_for};
+use super::session::{Halt, Session};
 use super::steps::Begun;
 use crate::core::{Backoff, millis_between};
 use crate::ports::store::Fact;
@@ -26,13 +27,14 @@ impl Session {
         Ok(())
     }
 
-    /// Waits until the host says that the sandbox is gone, and answers true then.
+    /// Waits until the host says that the sandbox is gone, or was to be long ago, and answers true then.
     async fn until_gone(&self) -> bool {
+        let pace = self.core.settings.pace;
         loop {
             let Some(link) = self.core.hosts.link(&self.run.plan.host) else {
                 return true;
             };
-            match link.inspect(&self.run.plan.sandbox).await {
+            match answered(pace.call, link.inspect(&self.run.plan.sandbox)).await {
                 Ok(sandbox) if sandbox.state == SandboxState::Gone => return true,
                 Err(denial)
                     if matches!(
@@ -42,15 +44,12 @@ impl Session {
                 {
                     return true;
                 }
+                Ok(_) | Err(_) if self.overdue() => return true,
                 Ok(_) | Err(_) => {}
             }
             let left = Duration::from_millis(millis_between(self.now(), self.deadline()));
             // Looked at more often than only at its deadline: it may end by itself before.
-            tokio::time::sleep(left.clamp(
-                self.core.settings.pace.look,
-                self.core.settings.pace.reconcile,
-            ))
-            .await;
+            tokio::time::sleep(left.clamp(pace.look, pace.reconcile)).await;
         }
     }
 
@@ -64,7 +63,8 @@ impl Session {
         if asked_for && !matches!(self.begin("remove").await?, Begun::Done(_)) {
             let mut backoff = Backoff::new(&self.core.settings.pace);
             while let Some(link) = self.core.hosts.link(&self.run.plan.host) {
-                match link.destroy(self.fence(), &self.run.plan.sandbox).await {
+                let removed = link.destroy(self.fence(), &self.run.plan.sandbox);
+                match answered(self.core.settings.pace.call, removed).await {
                     Ok(()) => break,
                     Err(denial) if denial.code == DenialCode::SandboxNotFound => break,
                     Err(denial) if denial.code == DenialCode::StaleFence => {

@@ -24,6 +24,9 @@ pub(crate) enum Shown {
     Setup,
 }
 
+/// The most of a standard output that is kept aside.
+const ASIDE_CAP: usize = 64 * 1024;
+
 /// A frame that ends a stream was of a form that no sender of ours writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Garbled;
@@ -37,6 +40,8 @@ pub(crate) struct Gatherer {
     taken: Cursor,
     events: Vec<EventBody>,
     bytes: usize,
+    /// Standard output that is not shown, while it is whole.
+    aside: Option<Vec<u8>>,
 }
 
 /// Decodes what is whole in `bytes` behind `rest`, keeping the first bytes of a last character that
@@ -92,7 +97,9 @@ fn pieces(mut text: &str) -> impl Iterator<Item = &str> {
 impl Gatherer {
     /// Goes on from where the output was read.
     pub(crate) fn from(cursor: Cursor, shown: Shown) -> Self {
+        let whole = shown == Shown::Setup && cursor.offset == 0;
         Self {
+            aside: whole.then(Vec::new),
             shown,
             taken: cursor.clone(),
             cursor,
@@ -104,6 +111,11 @@ impl Gatherer {
     /// The offset at which reading goes on.
     pub(crate) fn offset(&self) -> u64 {
         self.cursor.offset
+    }
+
+    /// The standard output that is not shown, if it was read from its start and is not long.
+    pub(crate) fn aside(&mut self) -> Option<Vec<u8>> {
+        self.aside.take()
     }
 
     /// Whether so much is gathered that it should be written now.
@@ -147,6 +159,11 @@ impl Gatherer {
                 if self.shown == Shown::Both {
                     let text = decode(&mut self.cursor.stdout_rest, bytes);
                     self.log("stdout", &text);
+                } else if let Some(aside) = &mut self.aside {
+                    aside.extend_from_slice(bytes);
+                    if aside.len() > ASIDE_CAP {
+                        self.aside = None;
+                    }
                 }
             }
             Frame::Stderr(bytes) => {
@@ -159,6 +176,7 @@ impl Gatherer {
                     return Err(Garbled);
                 }
                 self.close();
+                self.aside = None;
                 self.events.push(EventBody::Gap {
                     missing: gap.dropped,
                     unit: "bytes".to_owned(),
@@ -308,8 +326,11 @@ mod tests {
         gatherer
             .push(&Frame::Stdout(Bytes::from_static(b"0123\n")))
             .unwrap();
-        let (events, _) = gatherer.take();
+        let (events, cursor) = gatherer.take();
         assert_eq!(text_of(&events, "setup"), "Cloning\n");
         assert_eq!(events.len(), 1);
+        assert_eq!(gatherer.aside().unwrap(), b"0123\n");
+        let mut resumed = Gatherer::from(cursor, Shown::Setup);
+        assert_eq!(resumed.aside(), None, "it is not whole");
     }
 }

@@ -1,18 +1,17 @@
-//! One generation's hold on its run: what it knows, how it commits, and how it asks the host.
+//! One generation's hold on its run: what it knows, and how it commits.
+//!
+//! A commit waits for the disk, so what is known but has no effect yet is put off ([`Session::put_off`])
+//! and becomes true together with the next intent. Should the controller die in between, the effect is
+//! found again by its id, as if its outcome had never arrived.
 
-use super::outcome::{ending, of_sandbox};
-use crate::core::{Backoff, Core};
-use crate::ports::host_link::{HostLink, LinkState};
+use crate::core::Core;
 use crate::ports::store::{Fact, RunFacts, RunRecord, SandboxFacts, StepRecord, StoreError, Taken};
 use jiff::Timestamp;
 use lazaret_api::host::Sandbox;
 use lazaret_api::public::EventBody;
-use lazaret_domain::run::{Ending, Outcome, RunEvent};
-use lazaret_domain::sandbox::SandboxState;
-use lazaret_domain::{Denial, DenialCode, Fence};
-use std::future::Future;
+use lazaret_domain::run::{Ending, RunEvent};
+use lazaret_domain::{Denial, Fence};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Why a generation cannot go on. Nothing is lost: the next one starts from the store.
 #[derive(Debug, thiserror::Error)]
@@ -53,27 +52,10 @@ pub(crate) struct Session {
     pub(super) core: Arc<Core>,
     pub(super) run: RunRecord,
     pub(super) steps: Vec<StepRecord>,
+    /// What is true here and is to be written with the next commit.
+    pending: Vec<Fact>,
     /// Whether the run's events say that its host cannot be asked.
-    told_unreachable: bool,
-}
-
-/// Whether a denial says that the host could not be asked at all.
-pub(crate) fn is_transport(denial: &Denial) -> bool {
-    matches!(
-        denial.code,
-        DenialCode::HostUnreachable
-            | DenialCode::HostKeyMismatch
-            | DenialCode::HostRefused
-            | DenialCode::HostVersion
-    )
-}
-
-/// Whether asking the same again can help soon.
-fn is_passing(denial: &Denial) -> bool {
-    matches!(
-        denial.code,
-        DenialCode::HostBusy | DenialCode::GuestUnreachable | DenialCode::Stopping
-    )
+    pub(super) told_unreachable: bool,
 }
 
 impl Session {
@@ -82,6 +64,7 @@ impl Session {
             core,
             run: taken.run,
             steps: taken.steps,
+            pending: Vec::new(),
             told_unreachable: false,
         }
     }
@@ -98,16 +81,45 @@ impl Session {
         self.steps.iter().find(|step| step.name == name)
     }
 
-    /// Makes facts true in the store, then here, and wakes whoever follows the run.
-    pub(super) async fn commit(&mut self, facts: Vec<Fact>) -> Result<(), Halt> {
+    /// Makes facts true here, to be written with the next commit. Nothing may be done on their word
+    /// before that.
+    pub(super) fn put_off(&mut self, facts: impl IntoIterator<Item = Fact>) {
+        for fact in facts {
+            self.learn(fact.clone());
+            self.pending.push(fact);
+        }
+    }
+
+    /// Writes what was put off.
+    pub(super) async fn flush(&mut self) -> Result<(), Halt> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        self.commit(Vec::new()).await
+    }
+
+    /// Makes facts, and those that were put off, true in the store, then here, and wakes whoever
+    /// follows the run.
+    pub(super) async fn commit(&mut self, more: Vec<Fact>) -> Result<(), Halt> {
         let now = self.now();
+        let mut facts = std::mem::take(&mut self.pending);
+        facts.extend(more.iter().cloned());
+        // The facts about the run are written whole: only the last of them counts.
+        let last = facts
+            .iter()
+            .rposition(|fact| matches!(fact, Fact::Facts(_)));
+        let mut position = 0..facts.len();
+        facts.retain(|fact| {
+            let here = position.next();
+            !matches!(fact, Fact::Facts(_)) || here == last
+        });
         let seq = self
             .core
             .ports
             .store
-            .commit(&self.run.id, self.run.fence, now, facts.clone())
+            .commit(&self.run.id, self.run.fence, now, facts)
             .await?;
-        for fact in facts {
+        for fact in more {
             self.learn(fact);
         }
         self.run.last_seq = seq;
@@ -205,105 +217,12 @@ impl Session {
         known.or_else(planned).unwrap_or(Timestamp::MAX)
     }
 
-    /// Asks the host, again and again while it cannot be reached. The host's own refusal is the
-    /// inner result.
-    ///
-    /// # Errors
-    /// An ending if the host is retired, or stays away until the sandbox cannot be alive any more.
-    pub(super) async fn ask<T, F, A>(&mut self, call: F) -> Result<Result<T, Denial>, Leave>
-    where
-        F: Fn(Arc<dyn HostLink>) -> A + Send,
-        A: Future<Output = Result<T, Denial>> + Send,
-        T: Send,
-    {
-        let mut backoff = Backoff::new(&self.core.settings.pace);
-        loop {
-            let host = self.run.plan.host.clone();
-            let Some(link) = self.core.hosts.link(&host) else {
-                return Err(ending(
-                    Outcome::Lost,
-                    "host_retired",
-                    format!("host '{host}' was retired"),
-                )
-                .into());
-            };
-            let denial = match call(Arc::clone(&link)).await {
-                Ok(answer) => {
-                    if std::mem::take(&mut self.told_unreachable) {
-                        self.tell(format!("host '{host}' answers again")).await?;
-                    }
-                    return Ok(Ok(answer));
-                }
-                Err(denial) => denial,
-            };
-            if denial.code == DenialCode::StaleFence {
-                return Err(Halt::Fenced.into());
-            }
-            if !is_transport(&denial) && !is_passing(&denial) {
-                return Ok(Err(denial));
-            }
-            let lost_at = self
-                .deadline()
-                .checked_add(self.core.settings.pace.lost_grace)
-                .unwrap_or(Timestamp::MAX);
-            if self.now() > lost_at {
-                let why = format!(
-                    "host '{host}' could not be asked until after the sandbox's longest duration: {denial}"
-                );
-                return Err(ending(Outcome::Lost, denial.code.as_str(), why).into());
-            }
-            if is_transport(&denial) && !std::mem::replace(&mut self.told_unreachable, true) {
-                self.tell(format!("host '{host}' cannot be asked: {denial}"))
-                    .await?;
-            }
-            wait_for(&*link, backoff.next()).await;
-        }
-    }
-
-    /// Says why the sandbox under a command is gone. If its host still calls it alive for a moment,
-    /// the host is asked again; if it does so for long, the command was lost without it.
-    pub(super) async fn sandbox_ending(&mut self) -> Result<Ending, Leave> {
-        let id = self.run.plan.sandbox.clone();
-        for _ in 0..20 {
-            let seen = self
-                .ask(|link| {
-                    let id = id.clone();
-                    async move { link.inspect(&id).await }
-                })
-                .await?;
-            match seen {
-                Ok(sandbox) => {
-                    if let (SandboxState::Gone, Some(end)) = (sandbox.state, &sandbox.end) {
-                        return Ok(of_sandbox(end));
-                    }
-                }
-                Err(denial) => return Ok(gone(&denial)),
-            }
-            tokio::time::sleep(self.core.settings.pace.retry_min).await;
-        }
-        Ok(ending(
-            Outcome::Lost,
-            "exec_lost",
-            "the host no longer knows the run's command, though its sandbox is there",
-        ))
-    }
-}
-
-/// The ending of a run whose sandbox its host does not have.
-pub(super) fn gone(denial: &Denial) -> Ending {
-    ending(
-        Outcome::Lost,
-        denial.code.as_str(),
-        format!("the sandbox vanished from its host: {}", denial.message),
-    )
-}
-
-/// Waits until a link that is down is up again, or for so long.
-pub(super) async fn wait_for(link: &dyn HostLink, wait: Duration) {
-    let mut state = link.state();
-    let down = matches!(*state.borrow(), LinkState::Down { .. });
-    tokio::select! {
-        () = tokio::time::sleep(wait) => {}
-        _ = state.wait_for(|state| *state == LinkState::Up), if down => {}
+    /// Whether the host must have ended the sandbox some time ago.
+    pub(super) fn overdue(&self) -> bool {
+        let last = self
+            .deadline()
+            .checked_add(self.core.settings.pace.lost_grace)
+            .unwrap_or(Timestamp::MAX);
+        self.now() > last
     }
 }

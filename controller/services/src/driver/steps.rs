@@ -9,28 +9,23 @@
 //! | `diff` | the changes are read | the exec's id |
 //! | `remove` | the sandbox is removed ([`super::keep`]) | its id: not there is success |
 //!
-//! An ending is decided first, in the store, and only then acted on: a sandbox whose work never began
+//! An intent is in the store before its effect; what became known of the step before is written with
+//! it. An ending that asks for an effect is decided first, in the store, and only then acted on: a sandbox whose work never began
 //! is removed before the run is reported as failed, also if the controller dies in between.
 
-use super::command::Collected;
-use super::outcome::{ending, excerpt, of_command, of_sandbox, refused};
-use super::output::Shown;
-use super::session::{Halt, Leave, Session, gone};
+use super::lost::gone;
+use super::outcome::{ending, of_command, of_sandbox, refused};
+use super::session::{Halt, Leave, Session};
 use crate::core::millis_between;
-use crate::guest_git;
 use crate::ports::store::Fact;
-use lazaret_api::guest::{ExecEnd, ExecExit};
 use lazaret_api::host::Sandbox;
-use lazaret_api::public::Diff;
+use lazaret_domain::DenialCode;
 use lazaret_domain::run::{Ending, Outcome, RunEvent, RunState};
 use lazaret_domain::sandbox::SandboxState;
-use lazaret_domain::{Argv, BranchName, DenialCode, RepoName, Span};
 use std::time::Duration;
 
 /// The order in which steps may be begun. A journal of another order is not one this code wrote.
 const ORDER: [&str; 6] = ["create", "settled", "clone", "turn-1", "diff", "remove"];
-/// The longest a clone may take.
-const CLONE_LIMIT: Span = Span::seconds(900);
 /// The host is asked anew about a boot after this long.
 const SETTLE: Duration = Duration::from_secs(20);
 
@@ -47,18 +42,19 @@ impl Session {
                     Ok(ending) | Err(Leave::End(ending)) => ending,
                     Err(Leave::Halt(halt)) => return Err(halt),
                 };
-                self.fetch_egress().await?;
+                self.fetch_last_egress().await?;
                 // Nobody looks into a workspace in which nothing was done.
                 let never_began = self.run.state != RunState::Running;
                 let decided = self.facts(|facts| {
                     facts.decided = Some(ending.clone());
                     facts.discard = never_began;
                 });
-                self.commit(vec![decided]).await?;
+                self.put_off([decided]);
                 ending
             }
         };
         if self.run.facts.discard || self.run.facts.teardown_asked.is_some() {
+            self.flush().await?;
             let patience = self.core.settings.pace.patience;
             // A host that is away must not keep the run from ending; the removal goes on after it.
             if let Ok(removed) = tokio::time::timeout(patience, self.remove()).await {
@@ -84,7 +80,7 @@ impl Session {
         }
         if self.run.state == RunState::Queued {
             let facts = self.transition(RunEvent::Started, "a sandbox is being made")?;
-            self.commit(facts.into()).await?;
+            self.put_off(facts);
         }
         if self.run.state == RunState::Starting {
             self.unless_cancelled()?;
@@ -96,7 +92,7 @@ impl Session {
             }
             self.unless_cancelled()?;
             let facts = self.transition(RunEvent::AgentStarted, "the command begins")?;
-            self.commit(facts.into()).await?;
+            self.put_off(facts);
         }
         let exit = self.turn().await?;
         let Some(ending) = of_command(&exit, self.run.facts.cancel_asked.is_some()) else {
@@ -139,7 +135,10 @@ impl Session {
     pub(super) async fn begin(&mut self, name: &str) -> Result<Begun, Halt> {
         match self.step(name).map(|step| step.outcome.clone()) {
             Some(Some(outcome)) => Ok(Begun::Done(outcome)),
-            Some(None) => Ok(Begun::Before),
+            Some(None) => {
+                self.flush().await?;
+                Ok(Begun::Before)
+            }
             None => {
                 self.commit(vec![Fact::Begun(name.to_owned())]).await?;
                 Ok(Begun::Now)
@@ -177,19 +176,18 @@ impl Session {
     }
 
     async fn settle(&mut self) -> Result<(), Leave> {
-        if let Begun::Done(_) = self.begin("settled").await? {
-            return Ok(());
+        // Waiting is no effect, so its beginning is written with its end.
+        match self.step("settled").map(|step| step.outcome.is_some()) {
+            Some(true) => return Ok(()),
+            Some(false) => {}
+            None => self.put_off([Fact::Begun("settled".to_owned())]),
         }
         let sandbox = self.settled().await?;
         let facts = self.facts(|facts| {
             facts.sandbox = Some(Self::sandbox_facts(&sandbox));
             facts.stages.boot = sandbox.stages.clone();
         });
-        self.commit(vec![
-            facts,
-            Fact::Done("settled".to_owned(), "{}".to_owned()),
-        ])
-        .await?;
+        self.put_off([facts, Fact::Done("settled".to_owned(), "{}".to_owned())]);
         Ok(())
     }
 
@@ -217,114 +215,14 @@ impl Session {
                     )
                     .into());
                 }
+                (SandboxState::Forking, _) if self.overdue() => {
+                    return Err(self.outlived().await?.into());
+                }
                 (SandboxState::Forking, _) => {
                     tokio::time::sleep(self.core.settings.pace.retry_min).await;
                 }
             }
         }
-    }
-
-    async fn clone_repository(&mut self, repo: &RepoName) -> Result<(), Leave> {
-        let limit = CLONE_LIMIT.min(self.run.plan.spec.max_duration);
-        let (plan, run) = (&self.run.plan, &self.run.id);
-        let request = guest_git::clone(
-            run,
-            &plan.spec.git_base_url,
-            repo,
-            plan.request.git_ref.as_ref(),
-            limit,
-        )
-        .map_err(|denial| refused(&denial))?;
-        let exit = self.command_step("clone", &request, Shown::Setup).await?;
-        if self.run.facts.base.is_some() {
-            return Ok(());
-        }
-        if exit.end == ExecEnd::SandboxEnded {
-            return Err(self.sandbox_ending().await?.into());
-        }
-        let said = self.collect("clone", 64 * 1024).await?;
-        let base = exit
-            .success()
-            .then(|| guest_git::commit_id(&said.stdout))
-            .flatten();
-        let Some(base) = base else {
-            return Err(clone_failed(&exit, &said).into());
-        };
-        let facts = self.facts(|facts| {
-            facts.base = Some(base);
-            facts.stages.clone_ms = Some(exit.duration_ms);
-        });
-        self.commit(vec![facts]).await?;
-        Ok(())
-    }
-
-    async fn turn(&mut self) -> Result<ExecExit, Leave> {
-        let plan = &self.run.plan;
-        let nothing = || {
-            ending(
-                Outcome::Failed,
-                DenialCode::NothingToDo.as_str(),
-                "the run has no command",
-            )
-        };
-        let argv: Argv = plan.request.command.clone().ok_or_else(nothing)?;
-        let cwd = guest_git::directory(plan.request.repo.as_ref());
-        let request = guest_git::command(&self.run.id, argv, cwd, plan.spec.max_duration)
-            .map_err(|denial| refused(&denial))?;
-        let exit = self.command_step("turn-1", &request, Shown::Both).await?;
-        if self.run.facts.stages.command_ms.is_none() {
-            let facts = self.facts(|facts| facts.stages.command_ms = Some(exit.duration_ms));
-            self.commit(vec![facts]).await?;
-        }
-        Ok(exit)
-    }
-
-    /// Keeps what the run changed, so that it can be seen after the sandbox is gone. If it cannot be
-    /// read that is told, and the run's outcome stands.
-    async fn capture_diff(&mut self) -> Result<(), Leave> {
-        let (Some(repo), Some(base)) = (
-            self.run.plan.request.repo.clone(),
-            self.run.facts.base.clone(),
-        ) else {
-            return Ok(());
-        };
-        let begun = self.begin("diff").await?;
-        if let Begun::Done(_) = begun {
-            return Ok(());
-        }
-        let request =
-            guest_git::diff(&self.run.id, &repo, &base).map_err(|denial| refused(&denial))?;
-        let read = match self.start("diff", &request, begun).await {
-            Ok(()) => self.collect("diff", guest_git::DIFF_CAP + 1).await,
-            Err(leave) => Err(leave),
-        };
-        let mut facts = Vec::new();
-        match read {
-            Ok(said) if said.exit.success() => {
-                facts.push(self.facts(|facts| facts.stages.diff_ms = Some(said.exit.duration_ms)));
-                facts.push(Fact::Diff(diff_of(
-                    &said,
-                    base,
-                    BranchName::of(&self.run.id),
-                )));
-            }
-            Ok(said) => {
-                let why = excerpt(&String::from_utf8_lossy(&said.stderr));
-                self.tell(format!("what the run changed could not be read: {why}"))
-                    .await?;
-            }
-            Err(Leave::End(ending)) => {
-                self.tell(format!(
-                    "what the run changed could not be read: {}",
-                    ending.cause.message
-                ))
-                .await?;
-            }
-            Err(Leave::Halt(halt)) => return Err(halt.into()),
-        }
-        facts.push(Fact::Done("diff".to_owned(), "{}".to_owned()));
-        self.commit(facts).await?;
-        Ok(())
     }
 }
 
@@ -337,31 +235,4 @@ pub(super) enum Begun {
     Before,
     /// It is begun just now.
     Now,
-}
-
-fn clone_failed(exit: &ExecExit, said: &Collected) -> Ending {
-    let why = match exit.end {
-        ExecEnd::TimedOut => "it took too long".to_owned(),
-        _ => exit
-            .message
-            .as_deref()
-            .map_or_else(|| excerpt(&String::from_utf8_lossy(&said.stderr)), excerpt),
-    };
-    ending(
-        Outcome::Failed,
-        "clone_failed",
-        format!("the repository could not be cloned: {why}"),
-    )
-}
-
-/// A diff as it is shown. Bytes that are no text are replaced.
-pub(crate) fn diff_of(said: &Collected, base: String, branch: BranchName) -> Diff {
-    let truncated = said.truncated || said.stdout.len() > guest_git::DIFF_CAP;
-    let kept = &said.stdout[..said.stdout.len().min(guest_git::DIFF_CAP)];
-    Diff {
-        base,
-        branch,
-        diff: String::from_utf8_lossy(kept).into_owned(),
-        truncated,
-    }
 }

@@ -19,7 +19,7 @@ use lazaret_api::guest::ExecExit;
 use lazaret_api::host::{Accel, EgressRecord, End, Exec, ExecRequest, HostInfo, Sandbox};
 use lazaret_domain::sandbox::{EndCause, SandboxState};
 use lazaret_domain::{Denial, DenialCode, ExecId, Fence, HostName, SandboxId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
@@ -105,6 +105,12 @@ pub(super) struct State {
     refuse_create: Option<Denial>,
     /// Cuts a followed output after so many bytes, again and again.
     cut_after: Option<usize>,
+    /// Takes calls and never answers them.
+    hangs: bool,
+    /// Refuses to tell decisions of the gateway.
+    no_egress: bool,
+    /// Sandboxes that cannot be removed.
+    stuck: BTreeSet<SandboxId>,
 }
 
 pub(super) struct Inner {
@@ -153,6 +159,9 @@ impl FakeHost {
             info,
             refuse_create: None,
             cut_after: None,
+            hangs: false,
+            no_egress: false,
+            stuck: BTreeSet::new(),
         };
         let inner = Inner {
             state: Mutex::new(state),
@@ -212,6 +221,16 @@ impl FakeHost {
         self.state().cut_after = bytes;
     }
 
+    /// Takes calls from now on and never answers them; the connection stays up.
+    pub fn hangs(&self) {
+        self.state().hangs = true;
+    }
+
+    /// Cannot remove this sandbox.
+    pub fn sticks(&self, id: &SandboxId) {
+        self.state().stuck.insert(id.clone());
+    }
+
     /// Cuts the connection.
     pub fn goes_down(&self, code: DenialCode) {
         let reason = Denial::new(code, "the fake host was told to go away");
@@ -251,6 +270,11 @@ impl FakeHost {
         if let Some(sandbox) = self.state().sandboxes.get_mut(id) {
             sandbox.egress.push(record);
         }
+    }
+
+    /// Has no decisions to tell any more: asking for them is refused.
+    pub fn forgets_decisions(&self) {
+        self.state().no_egress = true;
     }
 
     /// Adds output to a command that runs, or ends it.

@@ -14,7 +14,7 @@ use lazaret_api::public::{
 };
 use lazaret_domain::run::{Ending, RunState};
 use lazaret_domain::sandbox::SandboxState;
-use lazaret_domain::{Denial, DenialCode, Fence, HostName, KeyId, RunId, SandboxId};
+use lazaret_domain::{Denial, DenialCode, Fence, HostName, KeyId, RunId, SandboxId, Span};
 use serde::{Deserialize, Serialize};
 
 /// What was wrong with a call to the store.
@@ -96,6 +96,8 @@ pub struct RunFacts {
     pub sandbox: Option<SandboxFacts>,
     /// How long each stage took.
     pub stages: RunStages,
+    /// The longest duration of its command, which is to end before its sandbox does.
+    pub command_limit: Option<Span>,
     /// How it is to end, once that is decided; then what must happen first is done.
     pub decided: Option<Ending>,
     /// Whether its sandbox is to be removed at once, because the work never began.
@@ -149,7 +151,8 @@ pub struct NewRun {
 /// What became of a run to accept.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Accepted {
-    /// It is stored, with its first event.
+    /// It is stored, with its first event and a fence higher than all before: accepting it was
+    /// taking it.
     New(Box<RunRecord>),
     /// The same request was accepted before, as this run.
     Before(Box<RunRecord>),
@@ -262,7 +265,7 @@ pub struct Counts {
 /// The store. Each method is one transaction.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Accepts a run, unless it was accepted before or the cap is reached.
+    /// Accepts a run and takes it, unless it was accepted before or the cap is reached.
     async fn accept(&self, new: NewRun) -> Result<Accepted, StoreError>;
     /// The run that this request was accepted as before, and the digest of that request.
     async fn accepted_before(

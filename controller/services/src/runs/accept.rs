@@ -3,15 +3,15 @@
 
 use crate::core::Core;
 use crate::driver;
+use crate::hex;
 use crate::ports::store::{Accepted, NewRun, RunPlan, RunRecord};
 use crate::settings::ServicesSettings;
 use crate::{IdempotencyKey, Principal};
 use lazaret_api::host::SandboxSpec;
 use lazaret_api::public::{AgentKind, CreateRun, EgressChoice, EgressMode};
 use lazaret_domain::egress::EgressPolicy;
-use lazaret_domain::{ByteSize, Denial, DenialCode, HostName, RunId, SandboxId};
+use lazaret_domain::{ByteSize, Denial, DenialCode, RunId, SandboxId};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The longest task in words, in bytes.
@@ -162,10 +162,7 @@ fn digest(request: &CreateRun) -> Result<String, Denial> {
             format!("a request could not be written: {error}"),
         )
     })?;
-    Ok(Sha256::digest(&text)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect())
+    Ok(hex::encode(&Sha256::digest(&text)))
 }
 
 fn other_request() -> Denial {
@@ -205,11 +202,7 @@ pub(crate) async fn accept(
             Err(other_request())
         };
     }
-    let open = core.ports.store.open_runs().await?;
-    let mut holding = BTreeMap::<HostName, u32>::new();
-    for run in open.into_iter().filter(|run| run.holds) {
-        *holding.entry(run.plan.host).or_default() += 1;
-    }
+    let holding = core.holding().await?;
     let held = holding.values().sum();
     if held >= core.settings.max_sandboxes {
         return Err(cap(held));
@@ -237,7 +230,7 @@ pub(crate) async fn accept(
     match core.ports.store.accept(new).await? {
         Accepted::New(record) => {
             tracing::info!(run = %record.id, sandbox = %record.plan.sandbox, host = %record.plan.host, by = %by.key, "run accepted");
-            driver::start(core, &record.id);
+            driver::start_new(core, &record);
             Ok(*record)
         }
         Accepted::Before(record) => Ok(*record),

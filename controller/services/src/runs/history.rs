@@ -115,7 +115,7 @@ impl Runs {
 
     /// Events after a number, then those to come, without gap or double; ends after `end`. It reads
     /// from the store at the reader's own speed. A number from the future gets a gap event and the
-    /// rest from there. Needs `read`.
+    /// rest from there, of a run that is over its `end`. Needs `read`.
     ///
     /// # Errors
     /// `run_not_found`, `scope_too_narrow`, `store_failed`.
@@ -127,26 +127,29 @@ impl Runs {
     ) -> Result<BoxStream<'static, Event>, Denial> {
         let feed = self.core.feeds.subscribe(run);
         let record = self.record(by, run).await?;
+        let done = record.state.phase() == RunPhase::Done;
         let mut ready = VecDeque::new();
+        let mut from = after.min(record.last_seq);
         if after > record.last_seq {
+            // Of a run that is over the reader gets the end all the same: it waits for that.
+            from -= u64::from(done);
             let body = EventBody::Gap {
                 missing: 0,
                 unit: "events".to_owned(),
             };
             ready.push_back(Event {
-                seq: record.last_seq,
+                seq: from,
                 at: self.core.now(),
                 body,
             });
         }
-        let over = record.state.phase() == RunPhase::Done && after >= record.last_seq;
         let follower = Follower {
             core: Arc::clone(&self.core),
             run: run.clone(),
             feed,
-            after: after.min(record.last_seq),
+            after: from,
             ready,
-            ended: over,
+            ended: done && after == record.last_seq,
         };
         let events = stream::unfold(follower, |mut follower| async move {
             let event = follower.next().await?;

@@ -1,11 +1,11 @@
-//! The workspace of a run: files out, uploads in, commands beside the run, and the diff.
-//!
-//! All of it needs the sandbox. Only the diff outlives it: it is kept when the work ends.
+//! The workspace of a run: files out, uploads in, and commands beside the run. All of it needs the
+//! sandbox.
 
+use super::archive::{First, first_entry, first_file, tar_of};
 use super::{FileBytes, Runs};
 use crate::Principal;
-use crate::driver::command::{Collected, collect};
-use crate::driver::{outcome, steps};
+use crate::driver::collect::{Collected, collect};
+use crate::driver::outcome;
 use crate::guest_git;
 use crate::ports::host_link::{Area, HostLink};
 use crate::ports::store::RunRecord;
@@ -13,10 +13,9 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use lazaret_api::guest::ExecEnd;
 use lazaret_api::host::ExecRequest;
-use lazaret_api::public::{Diff, ExecResult, ExecRun, FileList, Scope};
+use lazaret_api::public::{ExecResult, ExecRun, FileList, Scope};
 use lazaret_domain::sandbox::SandboxState;
-use lazaret_domain::{BranchName, Denial, DenialCode, ExecId, GuestPath, RunId, Span, UploadName};
-use std::io::Read;
+use lazaret_domain::{Denial, DenialCode, ExecId, GuestPath, RunId, Span, UploadName};
 use std::sync::Arc;
 
 /// The largest file that is read, in bytes.
@@ -39,7 +38,7 @@ fn gone() -> Denial {
 
 impl Runs {
     /// The run's host, if its sandbox can be used.
-    fn workspace(&self, record: &RunRecord) -> Result<Arc<dyn HostLink>, Denial> {
+    pub(super) fn workspace(&self, record: &RunRecord) -> Result<Arc<dyn HostLink>, Denial> {
         let Some(sandbox) = &record.facts.sandbox else {
             let ended = record.state.ending().is_some();
             let not_yet = || {
@@ -110,21 +109,20 @@ impl Runs {
         let mut tar = Vec::new();
         while let Some(bytes) = stream.next().await {
             tar.extend_from_slice(&bytes?);
-            // The first header says what it is: a tree need not be read to its end to be refused.
-            if let Some(header) = tar.first_chunk::<512>() {
-                let header = tar::Header::from_byte_slice(header);
-                if !header.entry_type().is_file() {
-                    return Err(not_a_file());
+            // Its header says what it is: a tree need not be read to its end to be refused.
+            let too_large = match first_entry(&tar) {
+                First::Unknown => tar.len() > TAR_OVERHEAD + FILE_CAP,
+                First::NoFile => return Err(not_a_file()),
+                First::File { size } => {
+                    size > FILE_CAP as u64 || tar.len() > FILE_CAP + TAR_OVERHEAD
                 }
-                if header.entry_size().is_ok_and(|size| size > FILE_CAP as u64)
-                    || tar.len() > FILE_CAP + TAR_OVERHEAD
-                {
-                    let why = format!(
-                        "files of more than {} MB are not read this way",
-                        FILE_CAP / 1_000_000
-                    );
-                    return Err(Denial::new(DenialCode::TooLarge, why).at("path"));
-                }
+            };
+            if too_large {
+                let why = format!(
+                    "files of more than {} MB are not read this way",
+                    FILE_CAP / 1_000_000
+                );
+                return Err(Denial::new(DenialCode::TooLarge, why).at("path"));
             }
         }
         let bytes = first_file(&tar).ok_or_else(not_a_file)?;
@@ -233,7 +231,7 @@ impl Runs {
     }
 
     /// Runs a command under an id of its own and reads all it says.
-    async fn beside(
+    pub(super) async fn beside(
         &self,
         by: &Principal,
         mut record: RunRecord,
@@ -258,105 +256,5 @@ impl Runs {
             }
         }
         collect(&*link, &sandbox, &exec, cap).await
-    }
-
-    /// What the run changed: while it works as it is now, afterwards as it was when the work ended.
-    /// Needs `read`.
-    ///
-    /// # Errors
-    /// `run_not_found`, `run_not_ready`, `no_diff`, and why the host cannot be asked.
-    pub async fn diff(&self, by: &Principal, run: &RunId) -> Result<Diff, Denial> {
-        let record = self.record(by, run).await?;
-        let none = |why: &str| Denial::new(DenialCode::NoDiff, why);
-        let Some(repo) = record.plan.request.repo.clone() else {
-            return Err(none("the run has no repository, hence no diff"));
-        };
-        if let Some(diff) = self.core.ports.store.diff(run).await? {
-            return Ok(diff);
-        }
-        if record.state.ending().is_some() {
-            return Err(none(
-                "the run ended before there was a diff, or it could not be read",
-            ));
-        }
-        let not_yet = || {
-            Denial::new(DenialCode::RunNotReady, "the repository is not cloned yet").retry_after(2)
-        };
-        let base = record.facts.base.clone().ok_or_else(not_yet)?;
-        let command = guest_git::diff(run, &repo, &base)?;
-        let said = self
-            .beside(by, record, &command, guest_git::DIFF_CAP + 1)
-            .await?;
-        if !said.exit.success() {
-            let why = outcome::excerpt(&String::from_utf8_lossy(&said.stderr));
-            return Err(none(&format!("the diff could not be made: {why}")));
-        }
-        Ok(steps::diff_of(&said, base, BranchName::of(run)))
-    }
-}
-
-/// The bytes of the first entry of a tar stream, if that is a regular file and whole.
-fn first_file(tar: &[u8]) -> Option<Bytes> {
-    let mut archive = tar::Archive::new(tar);
-    let mut entry = archive.entries().ok()?.next()?.ok()?;
-    if !entry.header().entry_type().is_file() {
-        return None;
-    }
-    let size = usize::try_from(entry.size()).ok()?;
-    let mut bytes = Vec::with_capacity(size.min(FILE_CAP));
-    entry.read_to_end(&mut bytes).ok()?;
-    (bytes.len() == size).then(|| bytes.into())
-}
-
-/// A tar stream with one file, in three parts so that the file itself is not copied.
-fn tar_of(name: &UploadName, bytes: &Bytes, modified: i64) -> Result<[Bytes; 3], Denial> {
-    let mut header = tar::Header::new_ustar();
-    header.set_path(name.as_str()).map_err(|error| {
-        Denial::new(
-            DenialCode::InvalidName,
-            format!("the upload's name: {error}"),
-        )
-    })?;
-    header.set_size(bytes.len() as u64);
-    header.set_mode(0o644);
-    header.set_mtime(u64::try_from(modified).unwrap_or(0));
-    header.set_entry_type(tar::EntryType::Regular);
-    header.set_cksum();
-    let padding = bytes.len().next_multiple_of(512) - bytes.len() + 1024;
-    Ok([
-        Bytes::copy_from_slice(header.as_bytes()),
-        bytes.clone(),
-        vec![0; padding].into(),
-    ])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_packed_is_unpacked() {
-        for size in [0, 1, 511, 512, 513, 5000] {
-            let bytes = Bytes::from(vec![7; size]);
-            let parts = tar_of(&"a.txt".parse().unwrap(), &bytes, 1).unwrap();
-            let tar = parts.concat();
-            assert_eq!(tar.len() % 512, 0);
-            assert_eq!(first_file(&tar).unwrap(), bytes);
-        }
-    }
-
-    #[test]
-    fn a_tar_that_is_cut_off_or_no_file_gives_nothing() {
-        let parts = tar_of(&"a.txt".parse().unwrap(), &Bytes::from(vec![7; 5000]), 1).unwrap();
-        assert_eq!(first_file(&parts.concat()[..3000]), None);
-        assert_eq!(first_file(&[]), None);
-        let mut header = tar::Header::new_ustar();
-        header.set_entry_type(tar::EntryType::Directory);
-        header.set_size(0);
-        header.set_cksum();
-        assert_eq!(
-            first_file(&[header.as_bytes().as_slice(), &[0; 1024]].concat()),
-            None
-        );
     }
 }

@@ -4,9 +4,8 @@
 //! A life is a runtime of its own. A crash point stops its driver for ever at one store or host call,
 //! before or after the call's effect; then the runtime is dropped with all its tasks.
 
-use crate::support::{
-    CrashingStore, LONG, all_events, assert_whole, enroll, on_repo, services, settings, text,
-};
+use crate::stores::CrashingStore;
+use crate::support::{LONG, all_events, assert_whole, enroll, on_repo, services, settings, text};
 use lazaret_domain::run::Outcome;
 use lazaret_services::Principal;
 use lazaret_services::ports::fake_host::{CrashPoint, FakeHost};

@@ -98,10 +98,12 @@ async fn a_reader_goes_on_from_any_event_without_gap_or_double() {
         .unwrap()
         .collect()
         .await;
-    assert!(
-        matches!(future.as_slice(), [gap] if matches!(gap.body, EventBody::Gap { .. })),
-        "{future:?}"
-    );
+    let [gap, end] = future.as_slice() else {
+        panic!("{future:?}")
+    };
+    assert!(matches!(gap.body, EventBody::Gap { .. }), "{gap:?}");
+    assert_eq!(Some(end), whole.last(), "the end is always the last");
+    assert!(gap.seq < end.seq);
 }
 
 #[tokio::test]
@@ -243,13 +245,8 @@ async fn the_log_tail_has_the_last_lines_and_bounds() {
     }
 }
 
-#[tokio::test]
-async fn the_gateways_decisions_are_among_the_events_once_each() {
-    let house = House::new().await;
-    stays(&house.host);
-    let run = house.delegate(command(&["curl"])).await.run;
-    let sandbox = house.host.until_started("turn-1").await;
-    let record = |seq| EgressRecord {
+fn record(seq: u64) -> EgressRecord {
+    EgressRecord {
         seq,
         at: jiff::Timestamp::UNIX_EPOCH,
         kind: "dns".to_owned(),
@@ -261,7 +258,15 @@ async fn the_gateways_decisions_are_among_the_events_once_each() {
         bytes_out: 0,
         bytes_in: 0,
         duration_ms: 0,
-    };
+    }
+}
+
+#[tokio::test]
+async fn the_gateways_decisions_are_among_the_events_once_each() {
+    let house = House::new().await;
+    stays(&house.host);
+    let run = house.delegate(command(&["curl"])).await.run;
+    let sandbox = house.host.until_started("turn-1").await;
     house.host.decided(&sandbox, record(1));
     let mut stream = house
         .services
@@ -287,6 +292,40 @@ async fn the_gateways_decisions_are_among_the_events_once_each() {
         })
         .collect();
     assert_eq!(seqs, [1, 2]);
+}
+
+#[tokio::test]
+async fn all_decisions_are_told_before_the_end_or_it_is_said_that_they_are_not() {
+    for (count, away) in [(2500, false), (1, true)] {
+        let house = House::with(lazaret_services::ServicesSettings {
+            pace: lazaret_services::Pace {
+                look: LONG,
+                ..settings().pace
+            },
+            ..settings()
+        })
+        .await;
+        stays(&house.host);
+        let run = house.delegate(command(&["curl"])).await.run;
+        let sandbox = house.host.until_started("turn-1").await;
+        for seq in 1..=count {
+            house.host.decided(&sandbox, record(seq));
+        }
+        if away {
+            house.host.forgets_decisions();
+        }
+        house.host.says(&sandbox, &turn(), &[], Some(exited(0)));
+        house.done(&run).await;
+        let events = house.all_events(&run).await;
+        assert_whole(&events);
+        let told = events
+            .iter()
+            .filter(|event| matches!(event.body, EventBody::Egress { .. }))
+            .count() as u64;
+        let note = |event: &lazaret_api::public::Event| matches!(&event.body, EventBody::Note { text } if text.contains("could not be read"));
+        assert_eq!(told, if away { 0 } else { count });
+        assert_eq!(events.iter().any(note), away);
+    }
 }
 
 #[tokio::test]

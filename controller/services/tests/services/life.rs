@@ -305,7 +305,7 @@ async fn an_upload_reaches_the_sandbox_and_files_come_back() {
         .read_file(&house.by, &run, &"a.bin".parse().unwrap())
         .await
         .unwrap();
-    assert_eq!((file.name.as_str(), file.bytes), ("a.bin", bytes));
+    assert_eq!((file.name.as_str(), &file.bytes), ("a.bin", &bytes));
     let list = house
         .services
         .runs
@@ -313,6 +313,13 @@ async fn an_upload_reaches_the_sandbox_and_files_come_back() {
         .await
         .unwrap();
     assert_eq!(list.entries[0].name, "a.bin");
+    let long = "n".repeat(120);
+    let name = long.parse().unwrap();
+    let put = house.services.runs.put_file(&house.by, &run, &name, bytes);
+    put.await.unwrap();
+    let path = long.parse().unwrap();
+    let file = house.services.runs.read_file(&house.by, &run, &path);
+    assert_eq!(file.await.unwrap().name, long);
     let missing = house
         .services
         .runs

@@ -8,7 +8,10 @@
 mod access;
 mod crash;
 mod history;
+mod hung;
 mod life;
 mod outage;
+mod recovery;
+mod stores;
 mod support;
 mod teardown;

@@ -1,20 +1,15 @@
 //! A controller without its faces: services over a real store in a temporary directory, and a fake
 //! host that outlives them.
 
-use async_trait::async_trait;
 use futures::StreamExt;
-use jiff::Timestamp;
-use lazaret_api::public::{CreateRun, Diff, EnrollHost, Event, EventBody, Run};
-use lazaret_domain::{Argv, Fence, HostName, KeyId, RunId, SandboxId};
+use lazaret_api::public::{CreateRun, EnrollHost, Event, EventBody, Run};
+use lazaret_domain::{Argv, HostName, RunId};
 use lazaret_services::ports::clock::SystemClock;
-use lazaret_services::ports::fake_host::{CrashPoint, FAKE_KEY, FakeHost, FakeLinks};
+use lazaret_services::ports::fake_host::{FAKE_KEY, FakeHost, FakeLinks};
 use lazaret_services::ports::random::SystemRandom;
-use lazaret_services::ports::store::{
-    Accepted, Counts, Fact, HostRecord, KeyRecord, NewRun, RunRecord, Store, StoreError, Taken,
-};
-use lazaret_services::{IdempotencyKey, Pace, Ports, Principal, Services, ServicesSettings};
+use lazaret_services::ports::store::Store;
+use lazaret_services::{Pace, Ports, Principal, Services, ServicesSettings};
 use lazaret_store::SqliteStore;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +26,7 @@ pub(crate) fn settings() -> ServicesSettings {
         reconcile: short * 10,
         stray_grace: LONG,
         lost_grace: LONG,
+        call: LONG,
         patience: Duration::from_secs(20),
     };
     ServicesSettings {
@@ -86,11 +82,18 @@ impl House {
 
     pub(crate) async fn with(settings: ServicesSettings) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let store: Arc<dyn Store> = Arc::new(
-            SqliteStore::open(&directory.path().join("db"))
-                .await
-                .unwrap(),
-        );
+        let store = SqliteStore::open(&directory.path().join("db"))
+            .await
+            .unwrap();
+        Self::over(Arc::new(store), directory, settings).await
+    }
+
+    /// A controller over this store, which lies in the directory.
+    pub(crate) async fn over(
+        store: Arc<dyn Store>,
+        directory: tempfile::TempDir,
+        settings: ServicesSettings,
+    ) -> Self {
         let host = FakeHost::new();
         let services = services(Arc::clone(&store), &host, settings).await;
         enroll(&services).await;
@@ -193,108 +196,5 @@ pub(crate) fn on_repo() -> CreateRun {
     CreateRun {
         repo: Some("acme/demo".parse().unwrap()),
         ..command(&["make", "test"])
-    }
-}
-
-/// A store that stops its caller at the n-th write, before or after it is on disk.
-pub(crate) struct CrashingStore {
-    pub(crate) inner: SqliteStore,
-    pub(crate) crash: CrashPoint,
-}
-
-impl CrashingStore {
-    pub(crate) async fn open(path: &Path, crash: CrashPoint) -> Self {
-        Self {
-            inner: SqliteStore::open(path).await.unwrap(),
-            crash,
-        }
-    }
-}
-
-#[async_trait]
-impl Store for CrashingStore {
-    async fn accept(&self, new: NewRun) -> Result<Accepted, StoreError> {
-        self.crash.pass().await;
-        let answer = self.inner.accept(new).await;
-        self.crash.pass().await;
-        answer
-    }
-    async fn take(&self, id: &RunId) -> Result<Option<Taken>, StoreError> {
-        self.crash.pass().await;
-        self.inner.take(id).await
-    }
-    async fn commit(
-        &self,
-        id: &RunId,
-        fence: Fence,
-        at: Timestamp,
-        facts: Vec<Fact>,
-    ) -> Result<u64, StoreError> {
-        self.crash.pass().await;
-        let answer = self.inner.commit(id, fence, at, facts).await;
-        self.crash.pass().await;
-        answer
-    }
-    async fn accepted_before(
-        &self,
-        by: &KeyId,
-        name: &IdempotencyKey,
-    ) -> Result<Option<(String, RunRecord)>, StoreError> {
-        self.inner.accepted_before(by, name).await
-    }
-    async fn run(&self, id: &RunId) -> Result<Option<RunRecord>, StoreError> {
-        self.inner.run(id).await
-    }
-    async fn run_of(&self, sandbox: &SandboxId) -> Result<Option<RunRecord>, StoreError> {
-        self.inner.run_of(sandbox).await
-    }
-    async fn runs(
-        &self,
-        before: Option<&RunId>,
-        limit: u32,
-        active: bool,
-    ) -> Result<Vec<RunRecord>, StoreError> {
-        self.inner.runs(before, limit, active).await
-    }
-    async fn open_runs(&self) -> Result<Vec<RunRecord>, StoreError> {
-        self.inner.open_runs().await
-    }
-    async fn counts(&self) -> Result<Counts, StoreError> {
-        self.inner.counts().await
-    }
-    async fn fence(&self) -> Result<Fence, StoreError> {
-        self.inner.fence().await
-    }
-    async fn events(&self, id: &RunId, after: u64, limit: u32) -> Result<Vec<Event>, StoreError> {
-        self.inner.events(id, after, limit).await
-    }
-    async fn log_before(
-        &self,
-        id: &RunId,
-        before: u64,
-        limit: u32,
-    ) -> Result<Vec<Event>, StoreError> {
-        self.inner.log_before(id, before, limit).await
-    }
-    async fn diff(&self, id: &RunId) -> Result<Option<Diff>, StoreError> {
-        self.inner.diff(id).await
-    }
-    async fn hosts(&self) -> Result<Vec<HostRecord>, StoreError> {
-        self.inner.hosts().await
-    }
-    async fn put_host(&self, host: &HostRecord) -> Result<(), StoreError> {
-        self.inner.put_host(host).await
-    }
-    async fn add_key(&self, key: &KeyRecord) -> Result<(), StoreError> {
-        self.inner.add_key(key).await
-    }
-    async fn key(&self, id: &KeyId) -> Result<Option<KeyRecord>, StoreError> {
-        self.inner.key(id).await
-    }
-    async fn keys(&self) -> Result<Vec<KeyRecord>, StoreError> {
-        self.inner.keys().await
-    }
-    async fn revoke_key(&self, id: &KeyId, at: Timestamp) -> Result<Option<KeyRecord>, StoreError> {
-        self.inner.revoke_key(id, at).await
     }
 }

@@ -160,11 +160,16 @@ async fn a_sandbox_that_no_run_knows_is_removed_after_a_grace_time_and_no_other_
     let house = House::with(ServicesSettings { pace, ..settings() }).await;
     let run = house.delegate(command(&["true"])).await.run;
     let kept = house.done(&run).await.sandbox.unwrap().id;
+    // One that cannot be removed does not shield those after it.
+    let stuck = SandboxId::make(jiff::Timestamp::UNIX_EPOCH, 98);
+    house.host.sticks(&stuck);
     let stray = SandboxId::make(jiff::Timestamp::now(), 99);
-    house.host.create(Fence(1), &stray, &spec()).await.unwrap();
+    for id in [&stuck, &stray] {
+        house.host.create(Fence(1), id, &spec()).await.unwrap();
+    }
     house
         .host
-        .until(|host| (host.ids() == [kept.clone()]).then_some(()))
+        .until(|host| (host.ids() == [stuck.clone(), kept.clone()]).then_some(()))
         .await;
 }
 

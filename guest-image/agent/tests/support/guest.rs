@@ -9,7 +9,7 @@
 
 use crate::client::Client;
 use http::StatusCode;
-use lazaret_api::guest::{Adopt, Adopted, Health};
+use lazaret_api::guest::{Adopt, Adopted, Clock, Health};
 use lazaret_domain::Denial;
 use lazaret_guest::api::Guest;
 use lazaret_guest::exec::Engine;
@@ -34,7 +34,7 @@ impl Machine for PaperMachine {
             version: "0".into(),
             protocol: 1,
             kernel: "k".into(),
-            boot_id: "b".into(),
+            boot_id: None,
             uptime_ms: 1,
             adopted: false,
         })
@@ -47,6 +47,10 @@ impl Machine for PaperMachine {
             kernel: "k".into(),
             wall_clock_ns: adopt.wall_clock_ns,
         })
+    }
+
+    fn set_clock(&self, clock: Clock) -> Result<Clock, Denial> {
+        Ok(clock)
     }
 }
 

@@ -53,17 +53,7 @@ pub(super) fn step(
     line: &mut dyn FnMut(&str),
 ) -> Result<Entry, ImageError> {
     let archive = fs::read_to_string(packages.dir.join(DIGEST)).at("reading", &packages.dir)?;
-    let mut inputs = vec![
-        "1".to_owned(),
-        archive,
-        recipe.epoch.to_string(),
-        OUT.join("\n"),
-    ];
-    inputs.extend(
-        USER.iter()
-            .chain(&FILES)
-            .flat_map(|(path, text)| [(*path).to_owned(), (*text).to_owned()]),
-    );
+    let mut inputs = inputs(recipe, archive);
     for (_, layer, entry) in layers {
         inputs.push(layer.target.clone());
         inputs.push(digest::of_file(&entry.dir.join(layers::PROGRAM))?.0);
@@ -92,6 +82,25 @@ pub(super) fn step(
         compress(&tree, &out.join(ROOT), recipe.epoch, line)?;
         fs::remove_dir_all(&tree).at("removing", &tree)
     })
+}
+
+/// What a root depends on, without its layers: also how it is searched, so that a root from before a
+/// new shape is searched for that too.
+fn inputs(recipe: &Recipe, archive: String) -> Vec<String> {
+    let mut inputs = vec![
+        "2".to_owned(),
+        archive,
+        recipe.epoch.to_string(),
+        OUT.join("\n"),
+        sources(recipe),
+        scan::rules(&recipe.harmless).join("\n"),
+    ];
+    inputs.extend(
+        USER.iter()
+            .chain(&FILES)
+            .flat_map(|(path, text)| [(*path).to_owned(), (*text).to_owned()]),
+    );
+    inputs
 }
 
 fn unpack(archive: &Path, tree: &Path, line: &mut dyn FnMut(&str)) -> Result<(), ImageError> {
@@ -199,6 +208,23 @@ fn package(paragraph: &str) -> Option<Package> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_root_is_made_again_when_it_is_to_be_searched_for_something_else() {
+        let recipe = Recipe::embedded().unwrap();
+        let now = inputs(&recipe, "digest".into());
+        let mut changed = recipe;
+        changed.harmless.clear();
+        assert_ne!(inputs(&changed, "digest".into()), now);
+        for part in [
+            "glpat-",
+            "name .netrc",
+            "example AKIA",
+            "harmless private key",
+        ] {
+            assert!(now.iter().any(|input| input.contains(part)), "{part}");
+        }
+    }
 
     #[test]
     fn only_installed_packages_count() {

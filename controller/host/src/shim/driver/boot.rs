@@ -7,6 +7,7 @@ use crate::gateway::{self, GatewayConfig};
 use crate::vmm::{self, Cage, Machine};
 use lazaret_domain::sandbox::SandboxEvent;
 use lazaret_domain::{Denial, DenialCode};
+use tokio::net::UnixStream;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +20,20 @@ impl Driver {
         asked_at: Instant,
     ) -> Result<Guest, Denial> {
         self.console.start_over();
+        let (life, control) = self.launch(machine, life, asked_at).await?;
+        tokio::select! {
+            guest = self.greet(control, asked_at) => guest,
+            ended = life.vmm_ended() => Err(ended),
+        }
+    }
+
+    /// Starts QEMU with console and gateway. What runs is in `life` then.
+    pub(super) async fn launch<'a>(
+        &self,
+        machine: &Machine,
+        life: &'a mut Option<Life>,
+        asked_at: Instant,
+    ) -> Result<(&'a mut Life, UnixStream), Denial> {
         let config = self.state.config();
         let cage = Cage::make(
             &config.cgroup,
@@ -26,6 +41,7 @@ impl Driver {
             machine.memory,
             machine.cpus,
         );
+        self.change(|sandbox| sandbox.stages.shim_ms = Some(millis(asked_at)));
         let (vmm, lines) = vmm::start(machine, self.dir.path(), cage).await?;
         self.dir
             .write(VMM, &vmm.identity)
@@ -54,21 +70,11 @@ impl Driver {
             gateway,
             stop,
         });
-        tokio::select! {
-            guest = self.greet(lines.control, asked_at) => guest,
-            status = life.vmm.ended() => {
-                let words = life.vmm.complaint();
-                Err(Denial::new(DenialCode::BootFailed, format!("QEMU ended ({}) {}", vmm::describe(status), words.trim())))
-            }
-        }
+        Ok((life, lines.control))
     }
 
     /// Waits for the guest agent, and tells it who it is.
-    async fn greet(
-        &self,
-        control: tokio::net::UnixStream,
-        asked_at: Instant,
-    ) -> Result<Guest, Denial> {
+    async fn greet(&self, control: UnixStream, asked_at: Instant) -> Result<Guest, Denial> {
         let gone = |_| Denial::new(DenialCode::BootFailed, "the console was lost");
         let mut seen = self.console.seen();
         let flooded = || Denial::new(DenialCode::BootFailed, "the guest flooded its console");
@@ -90,10 +96,16 @@ impl Driver {
             return Err(flooded());
         }
         let guest = Guest::connect(control).await?;
-        guest.health().await?;
+        self.adopt(&guest, asked_at).await?;
+        Ok(guest)
+    }
+
+    /// Tells the guest who it is. It does nothing before that.
+    pub(super) async fn adopt(&self, guest: &Guest, asked_at: Instant) -> Result<(), Denial> {
         let adopted = guest
             .adopt(&self.record.id, &self.record.spec.git_base_url)
             .await?;
+        guest.right_clock(adopted.wall_clock_ns).await?;
         self.change(|sandbox| {
             sandbox.stages.agent_ms = Some(millis(asked_at));
             sandbox.boot_id = Some(adopted.boot_id);
@@ -103,6 +115,6 @@ impl Driver {
                 Err(denial) => tracing::error!(%denial, "a sandbox was adopted twice"),
             }
         });
-        Ok(guest)
+        Ok(())
     }
 }

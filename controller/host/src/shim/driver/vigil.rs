@@ -83,6 +83,6 @@ impl Driver {
             life.vmm.complaint(),
             self.console.last_lines(LAST_LINES),
         ];
-        Over::new(cause, words.join("\n").trim().to_owned())
+        Over::new(cause, words.join("\n").trim())
     }
 }

@@ -69,13 +69,22 @@ impl FakeHost {
         }
     }
 
+    /// Answers a call, or leaves its caller waiting for ever.
+    async fn answers(&self) -> Result<(), Denial> {
+        let hangs = FakeHost::state(self).hangs;
+        if hangs {
+            std::future::pending::<()>().await;
+        }
+        self.up()
+    }
+
     /// An effect: it may be stopped before and after, and is refused while the connection is down.
     async fn effect<T>(
         &self,
         act: impl FnOnce(&mut State) -> Result<T, Denial>,
     ) -> Result<T, Denial> {
         self.crash.pass().await;
-        self.up()?;
+        self.answers().await?;
         let answer = act(&mut self.state());
         self.changed();
         self.crash.pass().await;
@@ -209,10 +218,12 @@ impl HostLink for FakeHost {
                 boot_id: None,
                 kernel: None,
                 stages: BootStages {
+                    shim_ms: Some(1),
                     vmm_ms: Some(1),
                     kernel_ms: Some(2),
                     agent_ms: Some(3),
                     tries: 1,
+                    ..BootStages::default()
                 },
                 confinement: Confinement::default(),
             };
@@ -231,10 +242,12 @@ impl HostLink for FakeHost {
     }
 
     async fn inspect(&self, id: &SandboxId) -> Result<Sandbox, Denial> {
+        self.answers().await?;
         self.boot(id)
     }
 
     async fn settled(&self, id: &SandboxId, wait: Duration) -> Result<Sandbox, Denial> {
+        self.answers().await?;
         let settled = async {
             let mut changed = self.inner.changed.subscribe();
             loop {
@@ -254,6 +267,9 @@ impl HostLink for FakeHost {
 
     async fn destroy(&self, fence: Fence, id: &SandboxId) -> Result<(), Denial> {
         self.effect(|state| {
+            if state.stuck.contains(id) {
+                return Err(denial(DenialCode::HostBusy));
+            }
             if state.sandboxes.contains_key(id) {
                 state.fenced(id, fence)?;
                 state.sandboxes.remove(id);
@@ -314,6 +330,7 @@ impl HostLink for FakeHost {
         offset: u64,
         follow: bool,
     ) -> Result<ByteStream, Denial> {
+        self.answers().await?;
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
         self.output_at(id, exec, offset)?;
         let left = FakeHost::state(self).cut_after.unwrap_or(usize::MAX);
@@ -433,13 +450,17 @@ impl HostLink for FakeHost {
     }
 
     async fn egress(&self, id: &SandboxId, after: u64) -> Result<EgressRecords, Denial> {
-        self.up()?;
+        self.answers().await?;
         let mut state = FakeHost::state(self);
+        if state.no_egress {
+            return Err(denial(DenialCode::HostBusy));
+        }
         let records = state
             .sandbox(id)?
             .egress
             .iter()
             .filter(|record| record.seq > after)
+            .take(1000)
             .cloned()
             .collect();
         Ok(EgressRecords {

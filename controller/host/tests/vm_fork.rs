@@ -1,0 +1,175 @@
+//! Sandboxes that are forked from a template instead of booted.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a failing test is the report"
+)]
+
+#[path = "vm_support/host.rs"]
+#[allow(dead_code, reason = "each test program uses its part")]
+mod host;
+
+use host::{Session, TestHost, command, spec, until};
+use lazaret_api::host::{Sandbox, Template, TemplateSpec};
+use lazaret_domain::ByteSize;
+use std::collections::BTreeSet;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+
+const TEMPLATES: &str = "templates = true\nmax_sandboxes = 16";
+
+/// Makes the template of the tests' specification, and gives its directory.
+async fn template(host: &TestHost, session: &Session) -> (Template, PathBuf) {
+    let made: Template = session
+        .put("/v1/templates", &TemplateSpec::of(&spec()))
+        .await
+        .unwrap();
+    let dir = host.state().join("templates").join(&made.name);
+    (made, dir)
+}
+
+async fn say(session: &Session, sandbox: &Sandbox, script: &str) -> String {
+    let ran = session
+        .run(&sandbox.id, &command(["sh", "-c", script]))
+        .await;
+    assert!(ran.exit.success(), "{script}: {ran:?}");
+    ran.stdout
+}
+
+#[tokio::test]
+async fn eight_forks_of_one_template_have_nothing_random_in_common() {
+    let host = TestHost::new(TEMPLATES);
+    let session = host.session().await;
+    let (_, dir) = template(&host, &session).await;
+    let before = std::fs::metadata(dir.join("memory")).unwrap();
+
+    let wanted = spec();
+    let forks = futures::future::join_all((0..8).map(|_| session.ready(&wanted))).await;
+    let script = "head -c 16 /dev/urandom | od -An -tx1; cat /proc/sys/kernel/random/boot_id \
+                  /proc/sys/kernel/random/uuid /etc/machine-id /etc/hostname; \
+                  python3 -c 'import uuid, random; print(uuid.uuid4()); print(random.random())'; \
+                  node -e 'console.log(crypto.randomUUID(), Math.random())'; \
+                  cat /etc/ssh/ssh_host_*_key.pub 2>/dev/null; true";
+    let mut said = Vec::new();
+    for fork in &forks {
+        assert!(fork.stages.forked, "{:?}", fork.stages);
+        said.push(say(&session, fork, script).await);
+        let clock = say(&session, fork, "date +%s%N").await;
+        let clock: i128 = clock.trim().parse().unwrap();
+        let off = (jiff::Timestamp::now().as_nanosecond() - clock).abs();
+        assert!(off < 1_000_000_000, "the clock is off by {off} ns");
+        assert_eq!(
+            fork.boot_id.as_deref(),
+            Some(
+                say(&session, fork, "cat /proc/sys/kernel/random/boot_id")
+                    .await
+                    .trim()
+            )
+        );
+    }
+    // Line by line: no two forks say the same.
+    let lines: Vec<Vec<&str>> = said.iter().map(|text| text.lines().collect()).collect();
+    assert!(
+        lines
+            .iter()
+            .all(|said| said.len() == lines[0].len() && said.len() >= 8)
+    );
+    for nth in 0..lines[0].len() {
+        let different: BTreeSet<_> = lines.iter().map(|said| said[nth]).collect();
+        assert_eq!(different.len(), 8, "line {nth}: {different:?}");
+    }
+
+    // What one writes no other sees, and the template stays as it was made.
+    say(&session, &forks[0], "echo mine > /workspace/mark; sync").await;
+    assert_eq!(say(&session, &forks[1], "ls /workspace").await, "");
+    let after = std::fs::metadata(dir.join("memory")).unwrap();
+    assert_eq!(
+        (before.ctime(), before.ctime_nsec(), before.ino()),
+        (after.ctime(), after.ctime_nsec(), after.ino())
+    );
+    for fork in forks {
+        session.destroy(&fork.id).await.unwrap();
+    }
+    host.quiet().await;
+}
+
+#[tokio::test]
+async fn a_template_that_was_touched_is_not_used_and_made_anew() {
+    let host = TestHost::new(TEMPLATES);
+    let session = host.session().await;
+    let (_, dir) = template(&host, &session).await;
+    let memory = std::fs::OpenOptions::new()
+        .write(true)
+        .open(dir.join("memory"))
+        .unwrap();
+    memory.write_at(b"!", 64 << 20).unwrap();
+    drop(memory);
+
+    let booted = session.ready(&spec()).await;
+    assert!(!booted.stages.forked, "{:?}", booted.stages);
+    assert_eq!(say(&session, &booted, "echo fine").await, "fine\n");
+    // The host makes another by itself, and the next one is a fork again.
+    until("another template", || dir.join("note.json").is_file()).await;
+    let forked = session.ready(&spec()).await;
+    assert!(forked.stages.forked, "{:?}", forked.stages);
+    for sandbox in [booted, forked] {
+        session.destroy(&sandbox.id).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_fork_of_a_broken_state_ends_and_the_sandbox_is_booted() {
+    let host = TestHost::new(TEMPLATES);
+    let session = host.session().await;
+    let (_, dir) = template(&host, &session).await;
+    // Broken in a way that the host cannot see: with a note that fits.
+    let state = dir.join("state");
+    std::fs::write(&state, b"no state of a machine").unwrap();
+    let note: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(dir.join("note.json")).unwrap()).unwrap();
+    let mut note = note;
+    let meta = std::fs::metadata(&state).unwrap();
+    note["looks"][1] = serde_json::json!([
+        meta.dev(),
+        meta.ino(),
+        meta.size(),
+        meta.ctime(),
+        meta.ctime_nsec()
+    ]);
+    std::fs::write(dir.join("note.json"), note.to_string()).unwrap();
+
+    let booted = session.ready(&spec()).await;
+    assert!(!booted.stages.forked, "{:?}", booted.stages);
+    assert_eq!(say(&session, &booted, "echo fine").await, "fine\n");
+    session.destroy(&booted.id).await.unwrap();
+    host.quiet().await;
+}
+
+#[tokio::test]
+async fn a_sandbox_of_another_size_is_not_forked_from_this_template() {
+    let host = TestHost::new(TEMPLATES);
+    let session = host.session().await;
+    let (made, _) = template(&host, &session).await;
+    let larger = TemplateSpec {
+        memory: ByteSize::mebibytes(640),
+        ..TemplateSpec::of(&spec())
+    };
+    let other: Template = session.put("/v1/templates", &larger).await.unwrap();
+    assert_ne!(made.name, other.name);
+    // Asked for again, it is there.
+    let (again, _) = template(&host, &session).await;
+    assert_eq!(made, again);
+    let mut wanted = spec();
+    wanted.memory = larger.memory;
+    let sandbox = session.ready(&wanted).await;
+    let total = say(
+        &session,
+        &sandbox,
+        "awk '/MemTotal/ {print $2}' /proc/meminfo",
+    )
+    .await;
+    let total: u64 = total.trim().parse().unwrap();
+    assert!((560 << 10..640 << 10).contains(&total), "{total} KiB");
+    session.destroy(&sandbox.id).await.unwrap();
+}

@@ -1,0 +1,71 @@
+//! Warming a guest that will be frozen into a template: what most tasks start is started once, so
+//! that every fork finds it in its page cache.
+//!
+//! Nothing that was started may live on: a process in a template would be the same process in every
+//! fork, with the same random state.
+
+use crate::console;
+use crate::exec::Engine;
+use lazaret_api::frame::Frame;
+use lazaret_api::guest::{ExecExit, ExecLimits, ExecSpec, WORKSPACE};
+use lazaret_domain::{Argv, Span};
+
+/// What is started, once each and one after another; a program that the image lacks is passed over.
+const STARTED: [&[&str]; 6] = [
+    &["sh", "-c", "true"],
+    &["git", "--version"],
+    &["git", "ls-remote", "http://127.0.0.1:1/none"],
+    &[
+        "python3",
+        "-c",
+        "import asyncio, json, ssl, subprocess, uuid",
+    ],
+    &["node", "-e", "require('https')"],
+    &["make", "--version"],
+];
+/// The longest one of them may take.
+const LIMIT: Span = Span::seconds(60);
+
+/// Starts each of them. A failure is said and does no harm: a fork of a cooler template is slower.
+pub(crate) async fn warm(engine: &Engine) {
+    for words in STARTED {
+        if let Err(why) = start(engine, words).await {
+            console::say(&format!("warming with {}: {why}", words[0]));
+        }
+    }
+}
+
+async fn start(engine: &Engine, words: &[&str]) -> Result<(), String> {
+    let env = [
+        ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+        ("HOME", "/nonexistent"),
+        ("GIT_TERMINAL_PROMPT", "0"),
+    ];
+    let env = env
+        .into_iter()
+        .map(|(name, value)| Ok((name.parse()?, value.to_owned())))
+        .collect::<Result<_, lazaret_domain::Denial>>();
+    let spec = ExecSpec {
+        argv: Argv::new(
+            words
+                .iter()
+                .map(|word| (*word).to_owned())
+                .collect::<Vec<_>>(),
+        )
+        .map_err(|denial| denial.message)?,
+        env: env.map_err(|denial| denial.message)?,
+        cwd: WORKSPACE.to_owned(),
+        limits: ExecLimits {
+            max_duration: LIMIT,
+            ..ExecLimits::default()
+        },
+    };
+    let mut frames = engine.start(spec, futures::stream::pending());
+    while let Some(frame) = frames.recv().await {
+        if let Frame::Exit(payload) = frame {
+            let exit: ExecExit = serde_json::from_slice(&payload).map_err(|e| e.to_string())?;
+            return exit.message.map_or(Ok(()), Err);
+        }
+    }
+    Err("it did not end".to_owned())
+}
