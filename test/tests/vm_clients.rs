@@ -66,7 +66,7 @@ async fn the_command_line_delegates_waits_reads_and_tears_down() -> anyhow::Resu
     )
     .await?;
     let mut station = Station::plan().git(&git).open().await?;
-    let token = station.controller().make_key("run").await?;
+    let token = station.controller().make_key("operate").await?;
 
     // Waiting: the command's own output, and its success, are the program's.
     let words = [
@@ -131,11 +131,7 @@ async fn the_command_line_delegates_waits_reads_and_tears_down() -> anyhow::Resu
 
     for (words, status, code) in [
         (&["status", "no-such-run"][..], 2, "invalid_id"),
-        (
-            &["status", "r0000000000000000"],
-            4,
-            "run_not_found",
-        ),
+        (&["status", "r0000000000000000"], 4, "run_not_found"),
         (
             &["delegate", "--repo", "acme/../x", "--", "true"],
             2,

@@ -128,7 +128,7 @@ fn has_ended(fd: &OwnedFd, limit: Duration) -> bool {
         };
         match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&left)) {
             // A signal for us says nothing about the process.
-            Err(Errno::INTR) => return false,
+            Err(Errno::INTR) => {}
             ended => return ended.is_ok_and(|ended| ended > 0),
         }
     }

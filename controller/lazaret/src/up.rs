@@ -98,9 +98,6 @@ async fn prepare(args: &cli::Up, out: &mut Output) -> Result<Ready, Failure> {
     let paths = Paths::find(args.data.as_deref())?;
     make_data_dir(paths.root())?;
     let data = Lock::of_data(paths.root())?;
-    let image = image::ensure(&paths).await?;
-    out.note(format!("image       {image}"))?;
-
     let file = files::settings(&paths, args)?;
     let mut settings = Settings::load(&file, &environment())?;
     // What was asked for wins over the environment too.
@@ -114,6 +111,9 @@ async fn prepare(args: &cli::Up, out: &mut Output) -> Result<Ready, Failure> {
     let lock = Lock::of_store(&settings.store)?;
     settings.log_filter = "warn".into();
     logging::start(&settings);
+
+    let image = image::ensure(&paths).await?;
+    out.note(format!("image       {image}"))?;
 
     let local = host::enrol_machine(&paths, &settings).await?;
     settings.ssh_key.clone_from(&local.client_key);

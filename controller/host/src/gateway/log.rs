@@ -79,8 +79,9 @@ impl EgressLog {
         let first = ring
             .records
             .front()
-            .map_or(ring.last + 1, |record| record.seq);
-        let skipped = usize::try_from((seq + 1).saturating_sub(first)).unwrap_or(usize::MAX);
+            .map_or(ring.last.saturating_add(1), |record| record.seq);
+        let skipped =
+            usize::try_from(seq.saturating_add(1).saturating_sub(first)).unwrap_or(usize::MAX);
         let records: Vec<_> = ring
             .records
             .iter()

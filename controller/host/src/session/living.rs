@@ -79,12 +79,8 @@ pub(super) async fn look(state: &State, id: &SandboxId) -> Result<Sandbox, Denia
             .map_err(|error| crate::state::internal("read a shim's answer", &error));
     }
     let dir = state.sandbox(id);
-    if dir.read::<Identity>(SHIM).is_none() && dir.exists() {
-        // Either it is being made at this moment, or its maker died; the lock tells.
-        drop(state.lock().await?);
-        if shim(&dir).is_some() {
-            return Box::pin(look(state, id)).await;
-        }
+    if super::remains::has_come_up(state, &dir).await? {
+        return Box::pin(look(state, id)).await;
     }
     dead(&dir).ok_or_else(|| not_found(id))
 }

@@ -59,8 +59,15 @@ pub(super) async fn enrol(services: &Services, local: &LocalHost) -> Result<Acce
         host_key: local.host_key.clone(),
     };
     let host = match services.hosts.enroll(&by, request("local".parse()?)).await {
-        // Its sshd got another port than the last time: it is another host then.
         Err(denial) if denial.code == DenialCode::AlreadyExists => {
+            // The same machine under a second name would take its own sandboxes for strays.
+            let known = services.hosts.list(&by).await?.hosts;
+            if known.iter().any(|host| host.host_key == local.host_key) {
+                return Err(Failure::Failed(format!(
+                    "this machine is enrolled at another port than {}; retire that entry first: lazaret host ls, lazaret host retire NAME",
+                    local.sshd.port()
+                )));
+            }
             let name = format!("local-{}", local.sshd.port());
             services.hosts.enroll(&by, request(name.parse()?)).await?
         }
