@@ -57,6 +57,7 @@ pub async fn serve_standard_streams(state: State) -> anyhow::Result<()> {
     {
         let lock = session.state.lock().await?;
         session.state.sweep(&lock);
+        crate::template::collect(&session.state);
     }
     if let Err(error) = crate::pipe::serve(io, router(session)).await {
         tracing::debug!(%error, "the connection ended");

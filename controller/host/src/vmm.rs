@@ -20,7 +20,7 @@ mod words;
 pub(crate) use arguments::{Machine, Origin, TOOLS, find};
 pub(crate) use confine::Cage;
 pub(crate) use console::{Console, Seen};
-pub(crate) use disk::{copy_disk, make_disk};
+pub(crate) use disk::{base_of, copy_disk, make_disk};
 pub(crate) use words::{first as first_words, tame};
 
 use crate::process::Identity;
@@ -38,6 +38,8 @@ use tokio::task::JoinHandle;
 
 /// As much of QEMU's own complaints as is kept.
 const COMPLAINT: usize = 8 << 10;
+/// How long a QEMU that failed may take to say why.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A running QEMU.
 pub(crate) struct Vmm {
@@ -213,10 +215,20 @@ impl Vmm {
     /// Loads the state of its devices and lets it run: it was started from a template's memory.
     ///
     /// # Errors
-    /// QEMU refuses the state; it ends then, and says why.
+    /// QEMU refuses the state; its own words are in the error.
     pub(crate) async fn resume(&mut self, state: &std::fs::File) -> io::Result<()> {
-        self.monitor.load(state).await?;
-        self.monitor.run().await
+        let loaded = match self.monitor.load(state).await {
+            Ok(()) => self.monitor.run().await,
+            Err(error) => Err(error),
+        };
+        let Err(error) = loaded else {
+            return Ok(());
+        };
+        // It ends when it refuses a state, and has said why by then.
+        let _ = tokio::time::timeout(LAST_WORDS, self.child.wait()).await;
+        let _ = tokio::time::timeout(LAST_WORDS, &mut self.complaints).await;
+        let words = self.complaint();
+        Err(io::Error::other(format!("{error}: {}", words.trim())))
     }
 
     /// Kills it, reaps it and removes what confined it. Returns when nothing of it is left.
@@ -224,7 +236,9 @@ impl Vmm {
         if let Err(error) = self.child.kill().await {
             tracing::error!(%error, "QEMU could not be killed");
         }
-        let _ = self.complaints.await;
+        if !self.complaints.is_finished() {
+            let _ = (&mut self.complaints).await;
+        }
         self.cage.open().await;
     }
 }

@@ -26,12 +26,9 @@ pub(super) async fn ensure(state: State, spec: TemplateSpec) -> Result<Template,
         choice => crate::probe::resolve(&state, choice).await?,
     };
     let (owner, digest) = (state.clone(), spec.image.clone());
-    let image = tokio::task::spawn_blocking(move || {
-        template::collect(&owner);
-        image::verified(&owner, &digest)
-    })
-    .await
-    .map_err(|error| internal("verify the image", &error))??;
+    let image = tokio::task::spawn_blocking(move || image::verified(&owner, &digest))
+        .await
+        .map_err(|error| internal("verify the image", &error))??;
     let machine = Machine {
         qemu: state.config().qemu.clone(),
         image,
@@ -61,14 +58,15 @@ pub(super) async fn after(state: State, id: SandboxId, spec: SandboxSpec) {
     if !state.config().templates {
         return;
     }
-    let booted = loop {
+    let lacked = loop {
         match look(&state, &id).await {
             Ok(sandbox) if crate::shim::is_forking(&sandbox) => tokio::time::sleep(LOOK).await,
             Ok(sandbox) => break sandbox.boot_id.is_some() && !sandbox.stages.forked,
-            Err(_) => break false,
+            // It was removed before we looked. Where there is a template nothing is made.
+            Err(_) => break true,
         }
     };
-    if !booted {
+    if !lacked {
         return;
     }
     if let Err(denial) = ensure(state, TemplateSpec::of(&spec)).await {

@@ -1,6 +1,7 @@
 //! Making a template: boot, warm, freeze.
 
-use super::{Key, Template, find};
+use super::store;
+use super::{Key, Template};
 use crate::state::{State, internal, private_dir, private_file};
 use crate::vmm::{self, Cage, Console, Machine, Origin};
 use lazaret_domain::{Denial, DenialCode, Span};
@@ -13,66 +14,85 @@ use std::time::Duration;
 const WARM: &str = "lazaret.warm";
 /// How long QEMU may take to end once it was told to.
 const FAREWELL: Duration = Duration::from_secs(10);
+/// How much longer than a boot it may take to warm up.
+const WARMING: Duration = Duration::from_secs(45);
 /// Boots that are tried.
 const TRIES: u8 = 2;
 
 /// The template of that key; it is made if there is none. Several who ask at once wait for the one
-/// who makes it. `machine` is what a fork will be, without disk.
+/// who makes it; one is made at a time. `machine` is what a fork will be, without disk.
 ///
 /// Must be called where QEMU may be started (see [`vmm::start`]).
 ///
 /// # Errors
-/// `boot_failed` if the guest did not come up, or what kept it from being kept.
+/// `boot_failed` if the guest did not come up or lately had not, `disk_full`, or what kept it from
+/// being kept.
 pub(crate) async fn ensure(
     state: &State,
     key: &Key,
     machine: &Machine,
-    deadline: Span,
+    boot_deadline: Span,
 ) -> Result<Template, Denial> {
     let (owner, wanted) = (state.clone(), key.clone());
-    let (_lock, found) = tokio::task::spawn_blocking(move || {
-        let lock = lock(&owner, &wanted.name())?;
-        Ok::<_, Denial>((lock, find(&owner, &wanted)))
+    let (lock, found) = blocking(move || {
+        let lock = store::lock(&owner)
+            .map_err(|error| internal("take the lock of the templates", &error))?;
+        store::collect_locked(&owner, &lock);
+        let found = store::find_locked(&owner, &wanted, &lock);
+        Ok((lock, found))
     })
-    .await
-    .map_err(|error| internal("make a template", &error))??;
+    .await?;
     if let Some(template) = found {
         return Ok(template);
     }
+    if store::failed_lately(state, key) {
+        return Err(Denial::new(
+            DenialCode::BootFailed,
+            "the guest of this template did not come up a few minutes ago; see the host's log",
+        ));
+    }
+    store::make_room(state, key, &lock)?;
     tracing::info!(template = key.name(), "making a template");
-    let making = state.templates().join(format!(".{}", key.name()));
+    let deadline = boot_deadline.duration() + WARMING;
     let mut outcome = Err(Denial::new(DenialCode::BootFailed, "it was not tried"));
     for _ in 0..TRIES {
-        outcome = freeze(state, key, machine, &making, deadline).await;
+        outcome = freeze(state, key, machine, deadline).await;
         if outcome.is_ok() {
             break;
         }
-        let _ = std::fs::remove_dir_all(&making);
     }
-    outcome?;
     let (owner, wanted) = (state.clone(), key.clone());
-    let kept = tokio::task::spawn_blocking(move || {
-        let making = owner.templates().join(format!(".{}", wanted.name()));
-        let kept = super::store::publish(&owner, &wanted, &making);
-        let _ = std::fs::remove_dir_all(&making);
+    blocking(move || {
+        let kept = outcome.and_then(|()| store::publish(&owner, &wanted, &lock));
+        store::remember(&owner, &wanted, kept.is_err());
+        let _ = std::fs::remove_dir_all(store::making(&owner, &wanted));
+        drop(lock);
         kept
-    });
-    kept.await
-        .map_err(|error| internal("keep a template", &error))?
+    })
+    .await
 }
 
-/// Boots the guest and leaves its memory, state and disk in `making`.
+/// Does what may take long on a thread of its own.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Denial> + Send + 'static,
+) -> Result<T, Denial> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| internal("make a template", &error))?
+}
+
+/// Boots the guest and leaves its memory, state and disk where templates are made.
 async fn freeze(
     state: &State,
     key: &Key,
     machine: &Machine,
-    making: &Path,
-    deadline: Span,
+    deadline: Duration,
 ) -> Result<(), Denial> {
     let fault = |error: io::Error| internal("make a template", &error);
-    match std::fs::remove_dir_all(making) {
+    let making = store::making(state, key);
+    match std::fs::remove_dir_all(&making) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fault(error)),
-        _ => private_dir(making).map_err(fault)?,
+        _ => private_dir(&making).map_err(fault)?,
     }
     let disk = making.join("disk.qcow2");
     vmm::make_disk(&state.disks(), &disk, key.disk).await?;
@@ -93,15 +113,17 @@ async fn freeze(
         config.console_budget.bytes(),
         config.console_window.duration(),
     );
-    let work = run(&machine, making, &console, &frozen);
-    match tokio::time::timeout(deadline.duration(), work).await {
+    // It counts like a sandbox, though nobody uses it.
+    let cage = Cage::make(&config.cgroup, "template", machine.memory, machine.cpus);
+    let work = run(&machine, &making, cage, &console, &frozen);
+    match tokio::time::timeout(deadline, work).await {
         Ok(outcome) => outcome.map_err(|denial| {
             let lines = console.last_lines(12);
             Denial::new(denial.code, format!("{}\n{lines}", denial.message))
         }),
         Err(_) => Err(Denial::new(
             DenialCode::BootFailed,
-            format!("the guest of a template was not ready after {deadline}"),
+            format!("the guest of a template was not ready after {deadline:?}"),
         )),
     }
 }
@@ -109,10 +131,11 @@ async fn freeze(
 async fn run(
     machine: &Machine,
     making: &Path,
+    cage: Cage,
     console: &Console,
     frozen: &File,
 ) -> Result<(), Denial> {
-    let (mut vmm, lines) = vmm::start(machine, making, Cage::default()).await?;
+    let (mut vmm, lines) = vmm::start(machine, making, cage).await?;
     // The card is plugged into nothing: what the guest sends goes nowhere.
     let _unplugged = lines.cable;
     // Nothing is said on the control port: who says something there is the shim of a fork.
@@ -140,18 +163,4 @@ async fn run(
             format!("the guest of a template did not come up: {what}"),
         )
     })
-}
-
-/// Waits for the right to make the template of that name. Blocks the thread.
-fn lock(state: &State, name: &str) -> Result<File, Denial> {
-    let fault = |error: io::Error| internal("take the lock of a template", &error);
-    let file = private_file(&state.templates().join(format!("{name}.lock"))).map_err(fault)?;
-    file.lock().map_err(fault)?;
-    Ok(file)
-}
-
-/// The right to make the template of that name, if nobody has it.
-pub(super) fn lock_now(state: &State, name: &str) -> Option<File> {
-    let file = private_file(&state.templates().join(format!("{name}.lock"))).ok()?;
-    file.try_lock().ok().map(|()| file)
 }

@@ -9,7 +9,6 @@ use lazaret_domain::{ByteSize, Cpus, Denial};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 
 /// Digits of a template's name: no longer than a sandbox's, since QEMU's sockets lie below both.
 const NAME: usize = 16;
@@ -29,17 +28,17 @@ pub(crate) struct Key {
     /// The size of the disk.
     pub disk: ByteSize,
     /// QEMU's program, its size, and when it was last changed: enough to see another version.
-    vmm: (PathBuf, u64, i64, i64),
-    /// More kernel parameters.
-    kernel_args: String,
+    vmm: (String, u64, i64, i64),
+    /// All that QEMU is told of the machine.
+    machine: String,
     /// The host's boot: after another, its CPU, clock and kernel may be others.
     boot_id: String,
-    /// This program's own generation of machine and guest API.
+    /// This program's own generation of templates and of the guest API.
     generation: (u32, u32),
 }
 
-/// Raised whenever the machine that is built changes.
-const MACHINE: u32 = 1;
+/// Raised whenever a template is made in another way.
+const MAKING: u32 = 1;
 
 impl Key {
     /// The key of a machine with a disk of that size, made from an image of that digest.
@@ -61,10 +60,15 @@ impl Key {
             memory: machine.memory,
             cpus: machine.cpus,
             disk,
-            vmm: (qemu, meta.size(), meta.mtime(), meta.ctime()),
-            kernel_args: machine.kernel_args.clone(),
+            vmm: (
+                qemu.to_string_lossy().into_owned(),
+                meta.size(),
+                meta.mtime(),
+                meta.ctime(),
+            ),
+            machine: machine.fingerprint(),
             boot_id: boot_id().map_err(fault)?,
-            generation: (MACHINE, PROTOCOL),
+            generation: (MAKING, PROTOCOL),
         })
     }
 
@@ -84,7 +88,7 @@ impl Key {
             let path = self.vmm.0.clone();
             (path, meta.size(), meta.mtime(), meta.ctime())
         });
-        self.generation != (MACHINE, PROTOCOL)
+        self.generation != (MAKING, PROTOCOL)
             || boot_id().is_ok_and(|id| id != self.boot_id)
             || vmm.is_ok_and(|vmm| vmm != self.vmm)
     }

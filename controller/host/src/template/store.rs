@@ -1,11 +1,12 @@
 //! Where templates lie, and whether one is still what it was when it was made.
 //!
 //! ```text
-//! STATE/templates/<key>.lock         held by the one who makes it
+//! STATE/templates/lock               held while one is made or removed
 //!                 .<key>/            being made
+//!                 <key>.failed       touched when making it failed
 //!                 <key>/memory       the guest's memory; never written again
 //!                       state        the state of its devices
-//!                       disk.qcow2   its disk, copied for each fork
+//!                       disk.qcow2   its disk, copied for each fork; it lies over STATE/disks
 //!                       note.json    key, digests, and what the files looked like
 //!                       used         touched by each fork
 //! ```
@@ -15,8 +16,9 @@
 //! time owns the host.
 
 use super::Key;
-use crate::state::{State, internal, replace};
-use lazaret_domain::Denial;
+use crate::state::{State, internal, private_file, replace};
+use crate::vmm;
+use lazaret_domain::{Denial, DenialCode};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -34,10 +36,16 @@ const USED: &str = "used";
 /// A template that no fork was made of for so long is removed.
 const IDLE: Duration = Duration::from_secs(7 * 24 * 3600);
 
+/// So many templates are kept on a host; the one used longest ago makes room.
+const MOST: usize = 8;
+/// A failure is remembered for so long.
+const FORGIVEN: Duration = Duration::from_secs(600);
+
 /// A template that is as it was made.
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
     dir: PathBuf,
+    note: Vec<u8>,
 }
 
 impl Template {
@@ -56,12 +64,32 @@ impl Template {
         self.dir.join(FILES[2])
     }
 
-    /// Remembers that a fork was made.
-    pub(crate) fn touch(&self) {
-        if let Err(error) = replace(&self.dir.join(USED), b"") {
-            tracing::debug!(%error, "the use of a template could not be noted");
+    /// Removes it because no fork of it came up, unless another has taken its place.
+    pub(crate) fn discard(&self, state: &State) {
+        let Some(_lock) = lock_now(state) else {
+            return;
+        };
+        if std::fs::read(self.dir.join(NOTE)).is_ok_and(|note| note == self.note) {
+            tracing::warn!(template = %self.dir.display(), "no fork of it came up: a template is removed");
+            remove(&self.dir);
         }
     }
+}
+
+/// The right to make and remove templates. Whoever only uses one needs none.
+pub(super) struct TemplatesLock(#[allow(dead_code, reason = "held, not read")] File);
+
+/// Waits for that right. Blocks the thread.
+pub(super) fn lock(state: &State) -> io::Result<TemplatesLock> {
+    let file = private_file(&state.templates().join("lock"))?;
+    file.lock()?;
+    Ok(TemplatesLock(file))
+}
+
+/// That right, if nobody has it.
+fn lock_now(state: &State) -> Option<TemplatesLock> {
+    let file = private_file(&state.templates().join("lock")).ok()?;
+    file.try_lock().ok().map(|()| TemplatesLock(file))
 }
 
 /// What a file looked like: device, inode, size and change time.
@@ -72,6 +100,8 @@ struct Note {
     key: Key,
     digests: Vec<String>,
     looks: Vec<Look>,
+    /// What the file system under its disk looked like. It is never written, and never made twice.
+    base: Look,
 }
 
 fn look(path: &Path) -> io::Result<Look> {
@@ -87,6 +117,10 @@ fn look(path: &Path) -> io::Result<Look> {
 
 fn looks(dir: &Path) -> io::Result<Vec<Look>> {
     FILES.iter().map(|name| look(&dir.join(name))).collect()
+}
+
+fn base(state: &State, key: &Key) -> io::Result<Look> {
+    look(&vmm::base_of(&state.disks(), key.disk))
 }
 
 fn digest(path: &Path) -> io::Result<String> {
@@ -109,14 +143,47 @@ fn digests(dir: &Path) -> io::Result<Vec<String>> {
     FILES.iter().map(|name| digest(&dir.join(name))).collect()
 }
 
-/// The template of that key, if there is one and it is whole. One that is not is removed. Blocks the
+/// Why a template is not used.
+enum Unfit {
+    /// It is not what it was.
+    Broken(String),
+    /// That cannot be told now.
+    Unknown(io::Error),
+}
+
+impl Unfit {
+    fn of(what: &str, error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::NotFound {
+            Self::Broken(format!("{what} is missing"))
+        } else {
+            Self::Unknown(error)
+        }
+    }
+}
+
+/// The template of that key, if there is one and it is whole; one that is not is removed. Blocks the
 /// thread, for seconds where a file looks different than it did.
 pub(crate) fn find(state: &State, key: &Key) -> Option<Template> {
     let dir = state.templates().join(key.name());
-    let bytes = std::fs::read(dir.join(NOTE)).ok()?;
-    match whole(&dir, key, &bytes) {
-        Ok(()) => Some(Template { dir }),
-        Err(why) => {
+    let note = std::fs::read(dir.join(NOTE)).ok()?;
+    if is_as_noted(state, &dir, key, &note) {
+        return Some(used(dir, note));
+    }
+    // Whoever makes or removes one now will have judged it when they are done.
+    find_locked(state, key, &lock_now(state)?)
+}
+
+/// [`find`] for who holds the lock.
+pub(super) fn find_locked(state: &State, key: &Key, _lock: &TemplatesLock) -> Option<Template> {
+    let dir = state.templates().join(key.name());
+    let note = std::fs::read(dir.join(NOTE)).ok()?;
+    match whole(state, &dir, key, &note) {
+        Ok(note) => Some(used(dir, note)),
+        Err(Unfit::Unknown(error)) => {
+            tracing::warn!(template = %dir.display(), %error, "a template cannot be checked");
+            None
+        }
+        Err(Unfit::Broken(why)) => {
             tracing::warn!(template = %dir.display(), %why, "a template is not what it was and is removed");
             remove(&dir);
             None
@@ -124,31 +191,60 @@ pub(crate) fn find(state: &State, key: &Key) -> Option<Template> {
     }
 }
 
-fn whole(dir: &Path, key: &Key, note: &[u8]) -> Result<(), String> {
-    let note: Note = serde_json::from_slice(note)
-        .map_err(|error| format!("its note is not in order: {error}"))?;
+fn used(dir: PathBuf, note: Vec<u8>) -> Template {
+    if let Err(error) = replace(&dir.join(USED), b"") {
+        tracing::debug!(%error, "the use of a template could not be noted");
+    }
+    Template { dir, note }
+}
+
+/// Whether all is as it was noted, at a glance.
+fn is_as_noted(state: &State, dir: &Path, key: &Key, note: &[u8]) -> bool {
+    serde_json::from_slice::<Note>(note).is_ok_and(|note| {
+        note.key == *key
+            && looks(dir).is_ok_and(|looks| looks == note.looks)
+            && base(state, key).is_ok_and(|base| base == note.base)
+    })
+}
+
+/// Whether all is as it was made, by hashing what looks different. Gives the note that holds now.
+fn whole(state: &State, dir: &Path, key: &Key, bytes: &[u8]) -> Result<Vec<u8>, Unfit> {
+    let note: Note = serde_json::from_slice(bytes)
+        .map_err(|error| Unfit::Broken(format!("its note is not in order: {error}")))?;
     if note.key != *key {
-        return Err("it was made for another machine".to_owned());
+        return Err(Unfit::Broken("it was made for another machine".to_owned()));
     }
-    let now = looks(dir).map_err(|error| format!("a file is missing: {error}"))?;
+    let base = base(state, key).map_err(|error| Unfit::of("what its disk lies over", error))?;
+    if base != note.base {
+        let why = "what its disk lies over is another file";
+        return Err(Unfit::Broken(why.to_owned()));
+    }
+    let now = looks(dir).map_err(|error| Unfit::of("a file", error))?;
     if now == note.looks {
-        return Ok(());
+        return Ok(bytes.to_vec());
     }
-    let same = digests(dir).map_err(|error| format!("a file cannot be read: {error}"))?;
+    let same = digests(dir).map_err(|error| Unfit::of("a file", error))?;
     if same != note.digests {
-        return Err("a file was altered".to_owned());
+        return Err(Unfit::Broken("a file was altered".to_owned()));
     }
-    let note = Note { looks: now, ..note };
-    write(dir, &note).map_err(|error| format!("it could not be noted: {error}"))
+    write(dir, &Note { looks: now, ..note }).map_err(Unfit::Unknown)
 }
 
-fn write(dir: &Path, note: &Note) -> io::Result<()> {
-    replace(&dir.join(NOTE), &serde_json::to_vec(note)?)
+fn write(dir: &Path, note: &Note) -> io::Result<Vec<u8>> {
+    let bytes = serde_json::to_vec(note)?;
+    replace(&dir.join(NOTE), &bytes)?;
+    Ok(bytes)
 }
 
-/// Puts a template that was made in `making` in its place. Blocks the thread while it is hashed.
-pub(super) fn publish(state: &State, key: &Key, making: &Path) -> Result<Template, Denial> {
+/// Where a template is made.
+pub(super) fn making(state: &State, key: &Key) -> PathBuf {
+    state.templates().join(format!(".{}", key.name()))
+}
+
+/// Puts a template that was made in [`making`] in its place. Blocks the thread while it is hashed.
+pub(super) fn publish(state: &State, key: &Key, _lock: &TemplatesLock) -> Result<Template, Denial> {
     let fault = |error: io::Error| internal("keep a template", &error);
+    let making = making(state, key);
     for name in FILES {
         File::open(making.join(name))
             .and_then(|file| file.sync_all())
@@ -156,17 +252,86 @@ pub(super) fn publish(state: &State, key: &Key, making: &Path) -> Result<Templat
     }
     let note = Note {
         key: key.clone(),
-        digests: digests(making).map_err(fault)?,
-        looks: looks(making).map_err(fault)?,
+        digests: digests(&making).map_err(fault)?,
+        looks: looks(&making).map_err(fault)?,
+        base: base(state, key).map_err(fault)?,
     };
-    write(making, &note).map_err(fault)?;
+    let note = write(&making, &note).map_err(fault)?;
     let dir = state.templates().join(key.name());
     if dir.exists() {
         remove(&dir);
     }
     // A rename changes no file in it, so the looks stay true.
     std::fs::rename(making, &dir).map_err(fault)?;
-    Ok(Template { dir })
+    Ok(used(dir, note))
+}
+
+/// Remembers whether the last try to make it failed.
+pub(super) fn remember(state: &State, key: &Key, failed: bool) {
+    let file = state.templates().join(format!("{}.failed", key.name()));
+    let done = if failed {
+        replace(&file, b"")
+    } else {
+        std::fs::remove_file(&file)
+    };
+    if let Err(error) = done
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::debug!(%error, "whether a template could be made could not be noted");
+    }
+}
+
+/// Whether making it failed so lately that it is not tried again.
+pub(super) fn failed_lately(state: &State, key: &Key) -> bool {
+    age(&state.templates().join(format!("{}.failed", key.name()))).is_some_and(|age| age < FORGIVEN)
+}
+
+fn age(path: &Path) -> Option<Duration> {
+    path.metadata().ok()?.modified().ok()?.elapsed().ok()
+}
+
+/// Refuses where there is no disk for one more, after those used longest ago made room in number.
+pub(super) fn make_room(state: &State, key: &Key, _lock: &TemplatesLock) -> Result<(), Denial> {
+    let mut kept: Vec<_> = complete(state)
+        .map(|dir| (age(&dir.join(USED)).unwrap_or(Duration::MAX), dir))
+        .collect();
+    kept.sort();
+    for (_, dir) in kept.iter().skip(MOST - 1) {
+        tracing::info!(template = %dir.display(), "a template makes room for another");
+        remove(dir);
+    }
+    let free = state
+        .disk_free()
+        .map_err(|error| internal("see how much disk is free", &error))?;
+    let least = state.config().min_free_disk.bytes() + key.memory.bytes();
+    if free < least {
+        let text = format!(
+            "only {}M of disk are free on this host; a template of that size needs {}M",
+            free >> 20,
+            least >> 20
+        );
+        return Err(Denial::new(DenialCode::DiskFull, text).retry_after(60));
+    }
+    Ok(())
+}
+
+/// The directories of templates, whole or not.
+fn complete(state: &State) -> impl Iterator<Item = PathBuf> {
+    entries(state).filter(|path| path.is_dir() && !is_hidden(path))
+}
+
+fn entries(state: &State) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(state.templates());
+    entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+}
+
+fn is_hidden(path: &Path) -> bool {
+    path.file_name()
+        .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
 /// Removes a template in one step. Forks that run keep what they have mapped.
@@ -174,6 +339,7 @@ fn remove(dir: &Path) {
     let mut name = std::ffi::OsString::from(".old-");
     name.push(dir.file_name().unwrap_or_default());
     let aside = dir.with_file_name(name);
+    let _ = std::fs::remove_dir_all(&aside);
     let removed = std::fs::rename(dir, &aside).and_then(|()| std::fs::remove_dir_all(&aside));
     if let Err(error) = removed {
         tracing::warn!(template = %dir.display(), %error, "a template could not be removed");
@@ -181,196 +347,42 @@ fn remove(dir: &Path) {
 }
 
 /// Removes templates that nothing can use any more or nobody used for long, and what a crash left
-/// half made.
+/// half made. Does nothing while one is being made.
 pub(crate) fn collect(state: &State) {
-    let Ok(entries) = std::fs::read_dir(state.templates()) else {
-        return;
-    };
-    for entry in entries.flatten() {
-        let path = entry.path();
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if let Some(key) = name.strip_prefix('.') {
-            // One that is being made is locked by its maker.
-            let key = key.trim_start_matches("old-");
-            if super::build::lock_now(state, key).is_some() {
-                let _ = std::fs::remove_dir_all(&path);
+    if let Some(lock) = lock_now(state) {
+        collect_locked(state, &lock);
+    }
+}
+
+/// [`collect`] for who holds the lock.
+pub(super) fn collect_locked(state: &State, _lock: &TemplatesLock) {
+    for path in entries(state) {
+        if is_hidden(&path) {
+            let _ = std::fs::remove_dir_all(&path);
+        } else if path.is_dir() {
+            if !is_worth_keeping(state, &path) {
+                tracing::info!(template = %path.display(), "a template of no more use is removed");
+                remove(&path);
             }
-        } else if path.is_dir() && !is_worth_keeping(state, &path) {
-            tracing::info!(template = %path.display(), "a template of no more use is removed");
-            remove(&path);
+        } else if path.extension().is_some_and(|ending| ending == "failed")
+            && age(&path).is_none_or(|age| age > FORGIVEN)
+        {
+            let _ = std::fs::remove_file(&path);
         }
     }
 }
 
 fn is_worth_keeping(state: &State, dir: &Path) -> bool {
-    let note: Option<Note> = std::fs::read(dir.join(NOTE))
-        .ok()
-        .and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    let Some(note) = note else {
-        return false;
-    };
-    let used = [USED, NOTE]
-        .iter()
-        .filter_map(|name| dir.join(name).metadata().ok()?.modified().ok())
-        .max();
-    let idle = used.and_then(|at| at.elapsed().ok()).unwrap_or_default();
-    idle < IDLE && !note.key.is_of_the_past() && state.images().join(&note.key.image).is_dir()
+    let note = std::fs::read(dir.join(NOTE)).ok();
+    let note = note.and_then(|bytes| serde_json::from_slice::<Note>(&bytes).ok());
+    let idle = age(&dir.join(USED)).unwrap_or(Duration::MAX);
+    note.is_some_and(|note| {
+        state.config().templates
+            && idle < IDLE
+            && !note.key.is_of_the_past()
+            && state.images().join(&note.key.image).is_dir()
+    })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::HostConfig;
-    use crate::image::Image;
-    use crate::vmm::{Machine, Origin};
-    use lazaret_api::host::Accel;
-    use lazaret_domain::{ByteSize, Cpus};
-
-    struct Place {
-        dir: tempfile::TempDir,
-        state: State,
-        key: Key,
-    }
-
-    /// A state directory with one template, whose QEMU is a file of the test.
-    fn place() -> Place {
-        let dir = tempfile::tempdir().unwrap();
-        let qemu = dir.path().join("qemu");
-        std::fs::write(&qemu, "qemu").unwrap();
-        let config = HostConfig {
-            qemu,
-            ..HostConfig::default()
-        };
-        let state = State::open(dir.path().join("s"), config).unwrap();
-        std::fs::create_dir_all(state.images().join("i")).unwrap();
-        let key = key(&state, 512);
-        make(&state, &key);
-        Place { dir, state, key }
-    }
-
-    fn key(state: &State, memory: u64) -> Key {
-        let machine = Machine {
-            qemu: state.config().qemu.clone(),
-            image: Image {
-                kernel: "k".into(),
-                initrd: "i".into(),
-                root: "r".into(),
-            },
-            accel: Accel::Tcg,
-            memory: ByteSize::mebibytes(memory),
-            cpus: Cpus::ONE,
-            disk: None,
-            probe: false,
-            kernel_args: String::new(),
-            origin: Origin::Boot,
-        };
-        Key::of(state, "i", &machine, ByteSize::mebibytes(1024)).unwrap()
-    }
-
-    fn make(state: &State, key: &Key) {
-        let making = state.templates().join(format!(".{}", key.name()));
-        std::fs::create_dir_all(&making).unwrap();
-        for name in FILES {
-            std::fs::write(making.join(name), format!("the {name}")).unwrap();
-        }
-        publish(state, key, &making).unwrap();
-    }
-
-    #[test]
-    fn a_template_is_found_by_its_key_alone() {
-        let Place {
-            state,
-            key: made,
-            dir: _dir,
-        } = place();
-        assert!(find(&state, &made).is_some());
-        assert!(find(&state, &key(&state, 513)).is_none());
-    }
-
-    #[test]
-    fn a_template_that_was_altered_by_one_byte_or_cut_is_removed_and_not_used() {
-        for (file, content) in [
-            ("memory", "The memory"),
-            ("memory", "the memor"),
-            ("state", "the statf"),
-            ("disk.qcow2", ""),
-            ("note.json", "{}"),
-        ] {
-            let Place {
-                state,
-                key,
-                dir: _dir,
-            } = place();
-            let dir = state.templates().join(key.name());
-            std::fs::write(dir.join(file), content).unwrap();
-            assert!(find(&state, &key).is_none(), "{file}: {content}");
-            assert!(!dir.exists(), "{file}: {content}");
-        }
-        let Place {
-            state,
-            key,
-            dir: _dir,
-        } = place();
-        std::fs::remove_file(find(&state, &key).unwrap().memory()).unwrap();
-        assert!(find(&state, &key).is_none());
-    }
-
-    #[test]
-    fn a_file_that_only_looks_different_is_hashed_and_kept() {
-        let Place {
-            state,
-            key,
-            dir: _dir,
-        } = place();
-        let memory = find(&state, &key).unwrap().memory();
-        let copy = memory.with_extension("copy");
-        std::fs::copy(&memory, &copy).unwrap();
-        std::fs::rename(&copy, &memory).unwrap();
-        assert!(find(&state, &key).is_some());
-    }
-
-    #[test]
-    fn another_qemu_has_other_templates_and_the_old_ones_are_collected() {
-        let Place {
-            dir,
-            state,
-            key: old,
-        } = place();
-        std::fs::write(dir.path().join("qemu"), "another qemu").unwrap();
-        assert!(find(&state, &key(&state, 512)).is_none());
-        make(&state, &key(&state, 512));
-        collect(&state);
-        assert!(!state.templates().join(old.name()).exists());
-        assert!(find(&state, &key(&state, 512)).is_some());
-    }
-
-    #[test]
-    fn what_a_crash_left_is_collected_unless_it_is_being_made() {
-        let Place {
-            state,
-            key,
-            dir: _dir,
-        } = place();
-        let dead = state.templates().join(".0000000000000000");
-        let live = state.templates().join(".1111111111111111");
-        for path in [&dead, &live] {
-            std::fs::create_dir_all(path.join("x")).unwrap();
-        }
-        let _lock = super::super::build::lock_now(&state, "1111111111111111").unwrap();
-        collect(&state);
-        assert!(!dead.exists() && live.exists());
-        assert!(find(&state, &key).is_some());
-    }
-
-    #[test]
-    fn a_template_without_its_image_is_collected() {
-        let Place {
-            state,
-            key,
-            dir: _dir,
-        } = place();
-        std::fs::remove_dir_all(state.images()).unwrap();
-        collect(&state);
-        assert!(!state.templates().join(key.name()).exists());
-    }
-}
+mod tests;

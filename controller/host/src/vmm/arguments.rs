@@ -5,6 +5,7 @@ use crate::image::Image;
 use lazaret_api::guest::{CONTROL_PORT, net};
 use lazaret_api::host::{Accel, Confinement};
 use lazaret_domain::{ByteSize, Cpus, Denial, DenialCode};
+use sha2::{Digest, Sha256};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -74,6 +75,31 @@ impl Machine {
             .arg(qemu)
             .args(self.arguments(dir));
         Ok(command)
+    }
+
+    /// What tells machines apart as QEMU is told of them, whatever they are made from and wherever
+    /// their files lie. QEMU itself loads a state into many a machine that it does not fit.
+    pub(crate) fn fingerprint(&self) -> String {
+        let nowhere = Self {
+            image: Image {
+                kernel: "kernel".into(),
+                initrd: "initrd".into(),
+                root: "root".into(),
+            },
+            disk: Some("disk".into()),
+            origin: Origin::Boot,
+            ..self.clone()
+        };
+        let mut hasher = Sha256::new();
+        for word in nowhere.arguments(Path::new("/")) {
+            hasher.update(word.as_bytes());
+            hasher.update([0]);
+        }
+        hasher
+            .finalize()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
     }
 
     /// What confines it, given the cgroup controllers that hold it.
@@ -266,6 +292,74 @@ mod tests {
             kernel_args: String::new(),
             origin: Origin::Boot,
         }
+    }
+
+    #[test]
+    fn a_fork_is_the_machine_of_its_template_without_kernel_and_with_private_memory() {
+        let template = Machine {
+            origin: Origin::Template("/t/memory".into()),
+            ..machine()
+        };
+        let fork = Machine {
+            origin: Origin::Fork("/t/memory".into()),
+            ..machine()
+        };
+        let (template, fork) = (line(&template), line(&fork));
+        assert!(
+            template.contains("memory-backend-file,id=ram,size=512M,share=on,mem-path=/t/memory")
+        );
+        assert!(fork.contains("memory-backend-file,id=ram,size=512M,share=off,mem-path=/t/memory"));
+        assert!(template.contains("-kernel") && !template.contains("-incoming"));
+        assert!(fork.ends_with("-incoming defer"), "{fork}");
+        for absent in ["-kernel", "-initrd", "-append"] {
+            assert!(!fork.contains(absent), "{fork}");
+        }
+        // The same devices in the same order.
+        let devices = |line: &str| {
+            line.match_indices("-device ")
+                .map(|(at, _)| line[at..].split(' ').nth(1).unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(devices(&template), devices(&fork));
+        assert!(devices(&fork).len() >= 5, "{fork}");
+    }
+
+    #[test]
+    fn machines_that_differ_have_different_fingerprints_and_places_do_not_matter() {
+        let one = machine();
+        let moved = Machine {
+            disk: None,
+            image: Image {
+                kernel: "/elsewhere".into(),
+                ..one.image.clone()
+            },
+            origin: Origin::Fork("/t/memory".into()),
+            ..machine()
+        };
+        assert_eq!(one.fingerprint(), moved.fingerprint());
+        let others = [
+            Machine {
+                memory: ByteSize::mebibytes(513),
+                ..machine()
+            },
+            Machine {
+                cpus: Cpus::try_from(2).unwrap(),
+                ..machine()
+            },
+            Machine {
+                accel: Accel::Kvm,
+                ..machine()
+            },
+            Machine {
+                kernel_args: "x".into(),
+                ..machine()
+            },
+        ];
+        assert!(
+            others
+                .iter()
+                .all(|other| other.fingerprint() != one.fingerprint())
+        );
     }
 
     fn line(machine: &Machine) -> String {

@@ -26,16 +26,25 @@ pub(crate) async fn make_disk(cache: &Path, disk: &Path, size: ByteSize) -> Resu
         let _ = std::fs::remove_file(&making);
         placed?;
     }
-    std::fs::copy(&layer, disk)
+    copy_disk(&layer, disk)
+}
+
+/// Copies a thin layer over its base: an empty one, or that of a template. The copy is a file of its
+/// own also where one lay before: a QEMU that is just being killed may still hold that.
+pub(crate) fn copy_disk(layer: &Path, disk: &Path) -> Result<(), Denial> {
+    let removed = match std::fs::remove_file(disk) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    };
+    removed
+        .and_then(|()| std::fs::copy(layer, disk))
         .map(drop)
         .map_err(|error| fault("make the sandbox's disk", &error))
 }
 
-/// Copies a template's disk: what the frozen guest had written, over the same base.
-pub(crate) fn copy_disk(template: &Path, disk: &Path) -> Result<(), Denial> {
-    std::fs::copy(template, disk)
-        .map(drop)
-        .map_err(|error| fault("make the sandbox's disk", &error))
+/// The empty file system that all disks of that size lie over.
+pub(crate) fn base_of(cache: &Path, size: ByteSize) -> PathBuf {
+    cache.join(format!("ext4-{}.img", size.bytes()))
 }
 
 /// A full disk has a code of its own.
@@ -60,7 +69,7 @@ fn place(making: &Path, name: &Path) -> io::Result<()> {
 
 /// The empty file system of that size, the same for all who ask.
 async fn formatted(cache: &Path, size: ByteSize) -> Result<PathBuf, Denial> {
-    let base = cache.join(format!("ext4-{}.img", size.bytes()));
+    let base = base_of(cache, size);
     if base.is_file() {
         return Ok(base);
     }

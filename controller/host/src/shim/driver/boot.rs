@@ -19,7 +19,6 @@ impl Driver {
         life: &mut Option<Life>,
         asked_at: Instant,
     ) -> Result<Guest, Denial> {
-        self.console.start_over();
         let (life, control) = self.launch(machine, life, asked_at).await?;
         tokio::select! {
             guest = self.greet(control, asked_at) => guest,
@@ -34,6 +33,7 @@ impl Driver {
         life: &'a mut Option<Life>,
         asked_at: Instant,
     ) -> Result<(&'a mut Life, UnixStream), Denial> {
+        self.console.start_over();
         let config = self.state.config();
         let cage = Cage::make(
             &config.cgroup,

@@ -8,6 +8,7 @@ use super::{DISK, Driver, Life, millis};
 use crate::state::internal;
 use crate::template::{self, Key, Template};
 use crate::vmm::{self, Machine, Origin};
+use lazaret_api::host::BootStages;
 use lazaret_domain::Denial;
 use std::fs::File;
 use std::time::Duration;
@@ -32,14 +33,16 @@ impl Driver {
             ..machine.clone()
         };
         for attempt in 1..=TRIES {
+            self.change(|sandbox| {
+                sandbox.stages = BootStages {
+                    tries: attempt,
+                    ..BootStages::default()
+                }
+            });
             let fork = self.fork(&machine, &template, life, asked_at);
             let failure = match tokio::time::timeout(DEADLINE, fork).await {
                 Ok(Ok(guest)) => {
-                    template.touch();
-                    self.change(|sandbox| {
-                        sandbox.stages.forked = true;
-                        sandbox.stages.tries = attempt;
-                    });
+                    self.change(|sandbox| sandbox.stages.forked = true);
                     return Some(guest);
                 }
                 Ok(Err(denial)) => denial.to_string(),
@@ -51,6 +54,8 @@ impl Driver {
             tracing::warn!(attempt, failure, "a fork failed");
         }
         tracing::warn!("no fork came up; the sandbox is booted");
+        let state = self.state.clone();
+        let _ = tokio::task::spawn_blocking(move || template.discard(&state)).await;
         None
     }
 
