@@ -6,7 +6,7 @@ mod room;
 use super::destroy::take_away;
 use super::living::look;
 use crate::image;
-use crate::shim::RECORD;
+use crate::shim::{RECORD, STATUS};
 use crate::state::{Record, SandboxDir, State, internal};
 use anyhow::Context;
 use jiff::Timestamp;
