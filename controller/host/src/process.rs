@@ -219,6 +219,15 @@ mod tests {
         child.wait().unwrap();
     }
 
+    /// Whether a thread of ours waits in the kernel.
+    fn sleeps(thread: Pid) -> bool {
+        let path = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
+        std::fs::read_to_string(path).is_ok_and(|text| {
+            text.rsplit_once(')')
+                .is_some_and(|(_, rest)| rest.trim_start().starts_with('S'))
+        })
+    }
+
     /// A signal that we handle interrupts the wait and must not be taken for its end.
     #[tokio::test]
     async fn a_signal_for_us_does_not_end_the_wait_for_another() {
@@ -236,7 +245,10 @@ mod tests {
             // The kernel gives it to the thread that is named, as long as that one takes it.
             rustix::process::kill_process(waiter, Signal::USR1).unwrap();
             handled.recv().await;
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            // It waits again, or has wrongly come back.
+            while !waiting.is_finished() && !sleeps(waiter) {
+                tokio::task::yield_now().await;
+            }
         }
         assert!(!waiting.is_finished(), "the wait was given up");
         child.kill().unwrap();

@@ -72,26 +72,24 @@ mod tests {
         (listener, port, file)
     }
 
-    #[tokio::test]
+    /// The clock is the test's: it moves on only while both sides wait, and no time passes.
+    #[tokio::test(start_paused = true)]
     async fn the_port_used_before_is_waited_for() {
         let dir = tempfile::tempdir().unwrap();
         let (listener, port, file) = taken(dir.path());
         let free = async {
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            tokio::time::sleep(PATIENCE - TRY_EVERY).await;
             drop(listener);
         };
         let (chosen, ()) = tokio::join!(choose(None, &file), free);
         assert_eq!(chosen.unwrap(), port);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_port_that_stays_taken_is_named_and_not_changed() {
         let dir = tempfile::tempdir().unwrap();
         let (_listener, port, file) = taken(dir.path());
-        let error = again(port, &file, Duration::from_millis(120))
-            .await
-            .unwrap_err()
-            .to_string();
+        let error = again(port, &file, PATIENCE).await.unwrap_err().to_string();
         assert!(
             error.contains(&port.to_string()) && error.contains(file.to_str().unwrap()),
             "{error}"

@@ -166,7 +166,6 @@ mod tests {
     use crate::shim::{RECORD, STATUS};
     use jiff::Timestamp;
     use lazaret_api::host::EgressRecord;
-    use std::time::Duration;
 
     fn record(seq: u64) -> EgressRecord {
         EgressRecord {
@@ -245,7 +244,17 @@ mod tests {
                 answer(&state, &id, &Method::GET, "console", &uri).await
             }
         });
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        // The kernel marks who waits for a lock with an arrow.
+        let pid = std::process::id().to_string();
+        let waits =
+            |line: &str| line.contains("->") && line.split_whitespace().any(|word| word == pid);
+        while !std::fs::read_to_string("/proc/locks")
+            .unwrap()
+            .lines()
+            .any(waits)
+        {
+            tokio::task::yield_now().await;
+        }
         // Its shim comes up: this process stands for it.
         dir.write(SHIM, &Identity::own().unwrap()).unwrap();
         drop(maker);

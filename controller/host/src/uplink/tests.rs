@@ -5,6 +5,7 @@ use http::StatusCode;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use lazaret_api::uplink::SANDBOX_HEADER;
+use std::sync::Mutex;
 
 struct Bench {
     _dir: tempfile::TempDir,
@@ -57,13 +58,26 @@ impl Bench {
     }
 }
 
+/// How many bytes of each endless answer were taken from the controller.
+type Sent = Arc<Mutex<Vec<usize>>>;
+
 /// Answers without end at `/endless`, and in a word elsewhere.
-fn controller() -> axum::Router {
-    let endless = || async {
-        let noise = bytes::Bytes::from(vec![7; 64 << 10]);
-        Body::from_stream(futures::stream::repeat_with(move || {
-            Ok::<_, std::io::Error>(noise.clone())
-        }))
+fn controller(sent: &Sent) -> axum::Router {
+    let sent = Arc::clone(sent);
+    let endless = move || {
+        let sent = Arc::clone(&sent);
+        async move {
+            let noise = bytes::Bytes::from(vec![7; 64 << 10]);
+            let nth = {
+                let mut all = sent.lock().unwrap();
+                all.push(0);
+                all.len() - 1
+            };
+            Body::from_stream(futures::stream::repeat_with(move || {
+                sent.lock().unwrap()[nth] += noise.len();
+                Ok::<_, std::io::Error>(noise.clone())
+            }))
+        }
     };
     axum::Router::new()
         .route("/endless", axum::routing::post(endless))
@@ -72,13 +86,22 @@ fn controller() -> axum::Router {
 
 #[tokio::test]
 async fn answers_that_nobody_reads_leave_room_for_the_others() {
-    let bench = Bench::new(controller());
+    let sent = Sent::default();
+    let bench = Bench::new(controller(&sent));
     let mut unread = Vec::new();
     for _ in 0..24 {
         unread.push(bench.ask("/endless", Body::empty()).await);
     }
-    // The controller has sent what it may; only then is it seen what is left for others.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    // The controller has sent of each what it may; only then is it seen what is left for others.
+    let may = usize::try_from(STREAM_WINDOW).unwrap();
+    let all_sent = async {
+        while sent.lock().unwrap().iter().any(|sent| *sent < may) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), all_sent)
+        .await
+        .expect("each answer fills its own window");
     for _ in 0..3 {
         let answer =
             tokio::time::timeout(Duration::from_secs(20), bench.ask("/ping", Body::empty()));
@@ -93,7 +116,7 @@ async fn answers_that_nobody_reads_leave_room_for_the_others() {
 
 #[tokio::test]
 async fn a_place_is_held_until_the_bodies_are_over_and_comes_free_then() {
-    let bench = Bench::new(controller());
+    let bench = Bench::new(controller(&Sent::default()));
     let mut held = Vec::new();
     for _ in 0..IN_FLIGHT {
         held.push(bench.ask("/endless", Body::empty()).await);

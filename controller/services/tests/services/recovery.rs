@@ -99,7 +99,7 @@ async fn working(house: &House) -> RunId {
 
 #[tokio::test]
 async fn however_many_ask_for_the_diff_of_a_run_at_work_it_is_made_once() {
-    let (house, _) = house(None).await;
+    let (house, store) = house(None).await;
     let run = working(&house).await;
     // The first who asks goes away; what it asked for goes on.
     let (services, by, id) = (house.services.clone(), house.by.clone(), run.clone());
@@ -108,9 +108,13 @@ async fn however_many_ask_for_the_diff_of_a_run_at_work_it_is_made_once() {
     first.abort();
     let sandbox = house.host.ids().remove(0);
     let ask = || house.services.runs.diff(&house.by, &run);
+    let asked = store.diff_reads.load(Ordering::SeqCst) + 50;
     let asking = futures::future::join_all((0..50).map(|_| ask()));
     let (diffs, ()) = tokio::join!(asking, async {
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        // Nothing lies between that look and joining those who wait.
+        while store.diff_reads.load(Ordering::SeqCst) < asked {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         house.host.says(&sandbox, &exec, &[], Some(exited(0)));
     });
     for diff in diffs {

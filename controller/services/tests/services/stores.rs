@@ -29,8 +29,9 @@ pub(crate) struct CrashingStore {
     pub(crate) inner: SqliteStore,
     pub(crate) crash: CrashPoint,
     pub(crate) at_end: Mutex<Option<AtEnd>>,
-    /// How many commits there were.
+    /// How many commits there were, and how often a kept diff was looked for.
     pub(crate) commits: AtomicU32,
+    pub(crate) diff_reads: AtomicU32,
 }
 
 impl CrashingStore {
@@ -40,6 +41,7 @@ impl CrashingStore {
             crash,
             at_end: Mutex::default(),
             commits: AtomicU32::new(0),
+            diff_reads: AtomicU32::new(0),
         }
     }
 }
@@ -120,7 +122,9 @@ impl Store for CrashingStore {
         self.inner.log_before(id, before, limit).await
     }
     async fn diff(&self, id: &RunId) -> Result<Option<Diff>, StoreError> {
-        self.inner.diff(id).await
+        let diff = self.inner.diff(id).await;
+        self.diff_reads.fetch_add(1, Ordering::SeqCst);
+        diff
     }
     async fn hosts(&self) -> Result<Vec<HostRecord>, StoreError> {
         self.inner.hosts().await
