@@ -11,15 +11,21 @@ use std::process::Output;
 
 const MAKEFILE: &str = "test:\n\t@echo testing; echo changed >> README\n";
 
-#[tokio::test]
-async fn the_official_sdks_delegate_to_a_real_guest_and_tear_down() -> anyhow::Result<()> {
+/// A station, and the server of the repository that its callers work on.
+async fn demo() -> anyhow::Result<(GitServer, Station)> {
     let git = GitServer::start().await?;
     git.commit(
         "acme/demo",
         &[("Makefile", MAKEFILE), ("README", "hello\n")],
     )
     .await?;
-    let mut station = Station::plan().git(&git).open().await?;
+    let station = Station::plan().git(&git).open().await?;
+    Ok((git, station))
+}
+
+#[tokio::test]
+async fn the_official_sdks_delegate_to_a_real_guest_and_tear_down() -> anyhow::Result<()> {
+    let (_git, mut station) = demo().await?;
     let token = station.controller().make_key("run").await?;
     let url = format!("{}/mcp", station.controller().url());
     let task = json!({ "repo": "acme/demo", "command": ["make", "test"], "wait_s": 45 });
@@ -59,13 +65,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[tokio::test]
 async fn the_command_line_delegates_waits_reads_and_tears_down() -> anyhow::Result<()> {
-    let git = GitServer::start().await?;
-    git.commit(
-        "acme/demo",
-        &[("Makefile", MAKEFILE), ("README", "hello\n")],
-    )
-    .await?;
-    let mut station = Station::plan().git(&git).open().await?;
+    let (_git, mut station) = demo().await?;
     let token = station.controller().make_key("operate").await?;
 
     // Waiting: the command's own output, and its success, are the program's.

@@ -4,10 +4,18 @@ use super::*;
 use std::path::Path;
 use std::process::{Command, Output};
 
+/// Runs a script here as a guest would: with its environment and nothing else, but for files as
+/// repositories.
 fn run_in(dir: &Path, request: &ExecRequest) -> Output {
+    run_over("file", dir, request)
+}
+
+/// The same over another protocol.
+fn run_over(protocol: &str, dir: &Path, request: &ExecRequest) -> Output {
     let words = request.spec.argv.words();
     let command = Command::new(&words[0])
         .args(&words[1..])
+        .stdin(std::process::Stdio::null())
         .env_clear()
         .envs(
             request
@@ -16,7 +24,7 @@ fn run_in(dir: &Path, request: &ExecRequest) -> Output {
                 .iter()
                 .map(|(name, value)| (name.as_str(), value)),
         )
-        .env("GIT_ALLOW_PROTOCOL", "file")
+        .env("GIT_ALLOW_PROTOCOL", protocol)
         .current_dir(dir)
         .output();
     command.unwrap()
@@ -284,21 +292,7 @@ fn a_missing_credential_fails_the_clone_at_once() {
         .spec
         .env
         .insert("no_proxy".parse().unwrap(), "127.0.0.1".to_owned());
-    let words = request.spec.argv.words();
-    let output = Command::new(&words[0])
-        .args(&words[1..])
-        .env_clear()
-        .envs(
-            request
-                .spec
-                .env
-                .iter()
-                .map(|(name, value)| (name.as_str(), value)),
-        )
-        .current_dir(place.path())
-        .stdin(std::process::Stdio::null())
-        .output()
-        .unwrap();
+    let output = run_over("http", place.path(), &request);
     server.join().unwrap();
     assert!(!output.status.success());
     let said = String::from_utf8_lossy(&output.stderr);

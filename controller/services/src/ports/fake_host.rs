@@ -5,6 +5,7 @@
 //! controller that uses it. A [`CrashPoint`] stops its caller for ever at the n-th call, before or
 //! after the effect: what a SIGKILL does to a controller.
 
+mod inside;
 mod link;
 mod play;
 

@@ -254,3 +254,24 @@ fn a_template_without_its_image_is_collected() {
     collect(&state);
     assert!(!state.templates().join(key.name()).exists());
 }
+
+#[test]
+fn a_template_that_nobody_used_for_a_week_is_collected_and_a_use_counts() {
+    let Place {
+        state,
+        key,
+        dir: _dir,
+    } = place();
+    let last_used = |ago: Duration| {
+        let file = File::open(state.templates().join(key.name()).join(USED)).unwrap();
+        let at = std::time::SystemTime::now() - ago;
+        file.set_modified(at).unwrap();
+    };
+    last_used(IDLE + Duration::from_secs(60));
+    assert!(find(&state, &key).is_some(), "a use");
+    collect(&state);
+    assert!(find(&state, &key).is_some());
+    last_used(IDLE + Duration::from_secs(60));
+    collect(&state);
+    assert!(find(&state, &key).is_none());
+}

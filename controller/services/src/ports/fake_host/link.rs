@@ -1,7 +1,8 @@
 //! The fake host as a [`HostLink`].
 
+use super::inside::{Reader, denial};
 use super::play::cancelled;
-use super::{Boot, FakeExec, FakeHost, FakeSandbox, State};
+use super::{FakeExec, FakeHost, FakeSandbox};
 use crate::ports::host_link::{Area, ByteStream, HostLink, LinkState};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -9,8 +10,7 @@ use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use lazaret_api::guest::{FileEntry, FileKind, Listing};
 use lazaret_api::host::{
-    Accel, BootStages, Confinement, EgressRecords, Exec, ExecRequest, HostInfo, Sandbox,
-    SandboxSpec,
+    BootStages, Confinement, EgressRecords, Exec, ExecRequest, HostInfo, Sandbox, SandboxSpec,
 };
 use lazaret_domain::sandbox::SandboxState;
 use lazaret_domain::{Denial, DenialCode, ExecId, Fence, GuestPath, SandboxId};
@@ -19,152 +19,6 @@ use std::io::Read;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
-
-fn denial(code: DenialCode) -> Denial {
-    Denial::new(code, format!("the fake host says {code}"))
-}
-
-impl State {
-    fn sandbox(&mut self, id: &SandboxId) -> Result<&mut FakeSandbox, Denial> {
-        self.sandboxes
-            .get_mut(id)
-            .ok_or_else(|| denial(DenialCode::SandboxNotFound))
-    }
-
-    /// The sandbox, for an effect under this fence.
-    fn fenced(&mut self, id: &SandboxId, fence: Fence) -> Result<&mut FakeSandbox, Denial> {
-        let sandbox = self.sandbox(id)?;
-        if fence < sandbox.fence {
-            return Err(denial(DenialCode::StaleFence));
-        }
-        sandbox.fence = fence;
-        Ok(sandbox)
-    }
-}
-
-impl FakeSandbox {
-    fn alive(&mut self) -> Result<&mut Self, Denial> {
-        match self.sandbox.state {
-            SandboxState::Ready => Ok(self),
-            SandboxState::Gone => Err(denial(DenialCode::SandboxGone)),
-            SandboxState::Forking | SandboxState::Asleep => {
-                Err(denial(DenialCode::SandboxNotReady))
-            }
-        }
-    }
-
-    fn exec(&mut self, exec: &ExecId) -> Result<&mut FakeExec, Denial> {
-        self.execs
-            .get_mut(exec)
-            .ok_or_else(|| denial(DenialCode::ExecNotFound))
-    }
-}
-
-impl FakeHost {
-    /// Fails as a call over a connection that is down does.
-    fn up(&self) -> Result<(), Denial> {
-        match &*self.inner.link.borrow() {
-            LinkState::Down { reason, .. } => Err(reason.clone()),
-            LinkState::Connecting | LinkState::Up => Ok(()),
-        }
-    }
-
-    /// Answers a call, or leaves its caller waiting for ever.
-    async fn answers(&self) -> Result<(), Denial> {
-        let hangs = FakeHost::state(self).hangs;
-        if hangs {
-            std::future::pending::<()>().await;
-        }
-        self.up()
-    }
-
-    /// An effect: it may be stopped before and after, and is refused while the connection is down.
-    async fn effect<T>(
-        &self,
-        act: impl FnOnce(&mut State) -> Result<T, Denial>,
-    ) -> Result<T, Denial> {
-        self.crash.pass().await;
-        self.answers().await?;
-        let answer = act(&mut self.state());
-        self.changed();
-        self.crash.pass().await;
-        answer
-    }
-
-    /// The boot of a sandbox, as far as it has come.
-    fn boot(&self, id: &SandboxId) -> Result<Sandbox, Denial> {
-        self.up()?;
-        let mut state = self.state();
-        let boot = state.boot;
-        let sandbox = state.sandbox(id)?;
-        if sandbox.sandbox.state == SandboxState::Forking {
-            match boot {
-                Boot::Held => {}
-                Boot::Ready => {
-                    sandbox.sandbox.state = SandboxState::Ready;
-                    sandbox.sandbox.boot_id = Some(format!("boot-{id}"));
-                    sandbox.sandbox.kernel = Some("6.1-fake".to_owned());
-                    sandbox.sandbox.accel = Some(Accel::Kvm);
-                }
-                Boot::Fails(cause) => sandbox.end(cause),
-            }
-        }
-        Ok(sandbox.sandbox.clone())
-    }
-
-    /// New output of a command behind `offset`, and whether it has ended.
-    fn output_at(
-        &self,
-        id: &SandboxId,
-        exec: &ExecId,
-        offset: usize,
-    ) -> Result<(Bytes, bool), Denial> {
-        self.up()?;
-        let mut state = self.state();
-        let exec = state.sandbox(id)?.exec(exec)?;
-        let new = exec.output.get(offset..).unwrap_or_default();
-        Ok((Bytes::copy_from_slice(new), exec.exec.exit.is_some()))
-    }
-}
-
-/// A reader of a command's output.
-struct Reader {
-    host: FakeHost,
-    changed: watch::Receiver<u64>,
-    id: SandboxId,
-    exec: ExecId,
-    offset: usize,
-    follow: bool,
-    left: usize,
-    over: bool,
-}
-
-impl Reader {
-    async fn next(&mut self) -> Option<Result<Bytes, Denial>> {
-        while !self.over {
-            self.changed.mark_unchanged();
-            match self.host.output_at(&self.id, &self.exec, self.offset) {
-                Err(denial) => {
-                    self.over = true;
-                    return Some(Err(denial));
-                }
-                Ok((bytes, ended)) if !bytes.is_empty() => {
-                    let bytes = bytes.slice(..bytes.len().min(self.left).min(1000));
-                    self.offset += bytes.len();
-                    self.left -= bytes.len();
-                    self.over = self.left == 0;
-                    if !bytes.is_empty() {
-                        return Some(Ok(bytes));
-                    }
-                    self.over |= ended;
-                }
-                Ok((_, ended)) if ended || !self.follow => self.over = true,
-                Ok(_) => self.changed.changed().await.ok()?,
-            }
-        }
-        None
-    }
-}
 
 #[async_trait]
 impl HostLink for FakeHost {
