@@ -172,3 +172,49 @@ fn unreachable(error: &hyper::Error) -> Denial {
         format!("the guest agent does not answer: {error}"),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::Json;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// A guest whose clock shows what it is set to, less `behind`, from the `until`th time on right.
+    async fn guest(behind: i64, until: u32) -> (Guest, Arc<AtomicU32>) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let set = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&set);
+        let route = axum::routing::put(move |body: bytes::Bytes| async move {
+            let mut clock: Clock = serde_json::from_slice(&body).unwrap();
+            if counted.fetch_add(1, Ordering::SeqCst) + 1 < until {
+                clock.wall_clock_ns -= behind;
+            }
+            Json(clock)
+        });
+        let router = axum::Router::new().route("/v1/clock", route);
+        tokio::spawn(crate::pipe::serve(theirs, router));
+        (Guest::connect(ours).await.unwrap(), set)
+    }
+
+    const SECOND: i64 = 1_000_000_000;
+
+    #[tokio::test]
+    async fn a_clock_that_was_set_late_is_set_again_until_it_is_right() {
+        let (guest, set) = guest(3 * SECOND, 2).await;
+        guest.right_clock(now_ns() - 5 * SECOND).await.unwrap();
+        assert_eq!(set.load(Ordering::SeqCst), 2);
+        guest.right_clock(now_ns()).await.unwrap();
+        assert_eq!(set.load(Ordering::SeqCst), 2, "a right one is let alone");
+        guest.right_clock(now_ns() + 5 * SECOND).await.unwrap();
+        assert_eq!(set.load(Ordering::SeqCst), 3, "one that is ahead is not");
+    }
+
+    #[tokio::test]
+    async fn a_guest_whose_clock_stays_wrong_is_not_taken() {
+        let (guest, set) = guest(3 * SECOND, u32::MAX).await;
+        let denial = guest.right_clock(0).await.unwrap_err();
+        assert_eq!(denial.code, DenialCode::GuestUnreachable);
+        assert_eq!(set.load(Ordering::SeqCst), u32::from(CLOCK_TRIES));
+    }
+}

@@ -253,10 +253,15 @@ fn nothing_that_a_repository_brings_along_is_executed() {
     std::fs::create_dir(&nested).unwrap();
     repository(&nested);
     git(&nested, &["config", "core.fsmonitor", &trap("nested")]);
-    let output = run_in(
-        &dir,
-        &diff(&id(), &"acme/demo".parse().unwrap(), &base).unwrap(),
+    // Into the settings of its user, too.
+    let home = tempfile::tempdir().unwrap();
+    std::fs::copy(dir.join(".git/config"), home.path().join(".gitconfig")).unwrap();
+    let mut request = diff(&id(), &"acme/demo".parse().unwrap(), &base).unwrap();
+    request.spec.env.insert(
+        "HOME".parse().unwrap(),
+        home.path().to_str().unwrap().to_owned(),
     );
+    let output = run_in(&dir, &request);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(
         text.contains("+more"),
