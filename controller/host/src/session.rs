@@ -4,8 +4,9 @@
 //! concerns one living sandbox to its shim, and reads what a dead one left behind. Any number of
 //! sessions may run at once; they meet at the lock of the state directory.
 //!
-//! The session ends when the other side closes. What it has begun (a creation, a removal) is
-//! finished first, whoever stopped waiting for it.
+//! The session ends when the other side closes. What it was asked for and has begun (a creation, a
+//! removal) is finished first, whoever stopped waiting for it; a template that it was making of its
+//! own accord is given up.
 
 mod create;
 mod destroy;
@@ -26,6 +27,7 @@ use lazaret_api::{PROTOCOL, PROTOCOL_HEADER};
 use lazaret_domain::{Denial, DenialCode, SandboxId};
 use std::future::Future;
 use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// The largest specification.
@@ -37,6 +39,8 @@ struct Session {
     state: State,
     /// What must be finished although its asker has gone.
     work: TaskTracker,
+    /// Ends what nobody asked for once the other side has closed.
+    closing: CancellationToken,
     info: Arc<info::Facts>,
 }
 
@@ -51,9 +55,10 @@ pub async fn serve_standard_streams(state: State) -> anyhow::Result<()> {
     let session = Session {
         state,
         work: TaskTracker::new(),
+        closing: CancellationToken::new(),
         info: Arc::default(),
     };
-    let work = session.work.clone();
+    let (work, closing) = (session.work.clone(), session.closing.clone());
     {
         let lock = session.state.lock().await?;
         session.state.sweep(&lock);
@@ -62,6 +67,7 @@ pub async fn serve_standard_streams(state: State) -> anyhow::Result<()> {
     if let Err(error) = crate::pipe::serve(io, router(session)).await {
         tracing::debug!(%error, "the connection ended");
     }
+    closing.cancel();
     work.close();
     work.wait().await;
     Ok(())
@@ -153,7 +159,10 @@ async fn create(
     let made = create::create(session.state.clone(), id.clone(), fence, spec.clone());
     let sandbox = session.finish(made).await?;
     let after = templates::after(session.state.clone(), id, spec);
-    session.work.spawn(after);
+    let closing = session.closing.clone();
+    session
+        .work
+        .spawn(async move { closing.run_until_cancelled(after).await });
     json(&sandbox)
 }
 

@@ -239,3 +239,28 @@ async fn a_sandbox_of_another_size_is_not_forked_from_this_template() {
     assert!((560 << 10..640 << 10).contains(&total), "{total} KiB");
     session.destroy(&sandbox.id).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_session_that_ends_gives_up_the_template_that_nobody_asked_for() {
+    let host = TestHost::new(TEMPLATES);
+    let session = host.session().await;
+    let sandbox = session.ready(&spec()).await;
+    let made = || {
+        host.processes()
+            .iter()
+            .any(|(_, line)| line.contains("templates/."))
+    };
+    until("a template being made", made).await;
+    assert!(session.close().await.success());
+    assert!(!made(), "it goes on without a session");
+    let templates = std::fs::read_dir(host.state().join("templates")).unwrap();
+    let whole = templates
+        .flatten()
+        .filter(|entry| entry.path().join("note.json").exists());
+    assert_eq!(whole.count(), 0);
+    // The sandbox is not its session's.
+    let next = host.session().await;
+    assert_eq!(say(&next, &sandbox, "echo fine").await, "fine\n");
+    next.destroy(&sandbox.id).await.unwrap();
+    host.quiet().await;
+}
