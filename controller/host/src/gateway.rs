@@ -29,6 +29,8 @@ mod engine;
 mod flow;
 mod forward;
 mod hello;
+#[doc(hidden)]
+pub mod hostile;
 mod log;
 mod names;
 mod screen;
@@ -178,26 +180,5 @@ async fn wait(delay: Option<Duration>) {
     match delay {
         Some(delay) => tokio::time::sleep(delay).await,
         None => std::future::pending().await,
-    }
-}
-
-/// Takes bytes as a cable would bring them, with everything open and nothing dialled. For the fuzzer
-/// and the property tests: whatever the bytes are, this returns.
-#[doc(hidden)]
-pub fn take_frames(bytes: &[u8]) {
-    let policy = EgressPolicy {
-        open: true,
-        ..EgressPolicy::default()
-    };
-    let mut engine = Engine::new(Arc::new(policy), EgressLog::new(), 1);
-    for piece in bytes.chunks(64 * 1024) {
-        engine.wire.feed(piece);
-        loop {
-            let Ok(step) = engine.step() else { return };
-            drop(step);
-            if engine.wire.discard() == 0 {
-                break;
-            }
-        }
     }
 }

@@ -13,7 +13,7 @@ use std::io;
 use tokio::net::UnixStream;
 
 /// The length before each frame.
-const PREFIX: usize = 4;
+pub(super) const PREFIX: usize = 4;
 /// An Ethernet header.
 const ETHERNET: usize = 14;
 /// The longest frame that belongs on this link.
@@ -23,7 +23,7 @@ const MAX_LENGTH: usize = 4096 + 65_536;
 /// No more is read while this much waits to be looked at.
 const INBOUND_LIMIT: usize = 512 * 1024;
 /// No more is built while this much waits to be sent.
-const OUTBOUND_LIMIT: usize = 1024 * 1024;
+pub(super) const OUTBOUND_LIMIT: usize = 1024 * 1024;
 /// What one read asks for.
 const READ: usize = 256 * 1024;
 
@@ -111,11 +111,9 @@ impl Wire {
         self.inbound.extend_from_slice(bytes);
     }
 
-    /// Throws away what is to be sent, as if it had been written. Says how much it was.
-    pub(super) fn discard(&mut self) -> usize {
-        let length = self.outbound.len();
-        self.outbound.clear();
-        length
+    /// Takes what is to be sent, as if it had been written.
+    pub(super) fn take_outbound(&mut self) -> BytesMut {
+        self.outbound.split()
     }
 }
 

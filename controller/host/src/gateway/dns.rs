@@ -14,7 +14,7 @@ use lazaret_domain::egress::{DomainName, EgressPolicy};
 use std::net::Ipv4Addr;
 
 /// The longest query that is read.
-pub(super) const MAX_QUERY: usize = 1232;
+const MAX_QUERY: usize = 1232;
 /// For how many seconds the guest may keep an answer.
 const TTL: u32 = 60;
 
@@ -25,6 +25,9 @@ pub(super) fn answer(
     policy: &EgressPolicy,
     log: &EgressLog,
 ) -> Option<Vec<u8>> {
+    if query.len() > MAX_QUERY {
+        return None;
+    }
     let Ok(query) = Message::from_vec(query) else {
         return not_understood(query, log);
     };

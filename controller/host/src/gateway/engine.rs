@@ -268,12 +268,7 @@ impl Engine {
         while socket.can_send()
             && let Ok((query, from)) = socket.recv()
         {
-            let answer = if query.len() <= dns::MAX_QUERY {
-                dns::answer(query, &mut self.names, &self.policy, &self.log)
-            } else {
-                None
-            };
-            if let Some(answer) = answer {
+            if let Some(answer) = dns::answer(query, &mut self.names, &self.policy, &self.log) {
                 // Without room for it the answer is lost, as datagrams may be; the guest asks again.
                 let _ = socket.send_slice(&answer, from);
             }

@@ -1,7 +1,6 @@
 //! What the HTTP services and the check of plain HTTP have in common: serving requests on a
 //! connection with the guest, and passing a request on over another stream.
 
-use super::stream::GuestStream;
 pub(super) use axum::body::Body;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER};
 use http::{HeaderValue, Request, Response, StatusCode};
@@ -34,8 +33,9 @@ const HOP_BY_HOP: [&str; 9] = [
 ];
 
 /// Answers each request on a connection with the guest.
-pub(super) async fn serve<F, R>(stream: GuestStream, answer: F)
+pub(super) async fn serve<S, F, R>(stream: S, answer: F)
 where
+    S: AsyncRead + AsyncWrite + Unpin,
     F: Fn(Request<Incoming>) -> R,
     R: Future<Output = Response<Body>>,
 {

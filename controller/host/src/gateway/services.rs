@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Ur
 use hyper::body::Incoming;
 use lazaret_api::guest::net::GATEWAY_NAME;
 use lazaret_api::uplink::SANDBOX_HEADER;
-use lazaret_domain::{Denial, DenialCode};
+use lazaret_domain::{Denial, DenialCode, SandboxId};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixStream;
@@ -101,15 +101,9 @@ async fn ask(
     place: OwnedSemaphorePermit,
 ) -> Option<Response<Body>> {
     let uplink = UnixStream::connect(&around.uplink).await.ok()?;
-    let ours = HeaderMap::from_iter([
-        (HOST, HeaderValue::from_static(GATEWAY_NAME)),
-        (
-            HeaderName::from_static(SANDBOX_HEADER),
-            HeaderValue::from_str(around.sandbox.as_str()).ok()?,
-        ),
-    ]);
+    let (request, ours) = for_uplink(request, &around.sandbox)?;
     let place = Arc::new(place);
-    let (parts, body) = for_uplink(request).into_parts();
+    let (parts, body) = request.into_parts();
     let (body, asked) = paced(body, ASKING, Arc::clone(&place));
     // The controller may think only when it has the whole question.
     let patience = async {
@@ -126,7 +120,7 @@ async fn ask(
 
 /// A path that every reader takes apart in the same way: no segment that leads up, nothing encoded
 /// that would be a separator or a dot, no empty segment.
-fn is_plain(path: &str) -> bool {
+pub(super) fn is_plain(path: &str) -> bool {
     let lower = path.to_ascii_lowercase();
     !["%2e", "%2f", "%5c", "%00", "%25", "\\", "//", ";"]
         .iter()
@@ -136,8 +130,12 @@ fn is_plain(path: &str) -> bool {
             .any(|segment| segment == "." || segment == "..")
 }
 
-/// The request without what the guest says about itself or would authenticate with.
-fn for_uplink(mut request: Request<Incoming>) -> Request<Incoming> {
+/// The request without what the guest says about itself or would authenticate with, and the headers
+/// that say it instead.
+pub(super) fn for_uplink<B>(
+    mut request: Request<B>,
+    sandbox: &SandboxId,
+) -> Option<(Request<B>, HeaderMap)> {
     let path = request
         .uri()
         .path_and_query()
@@ -155,7 +153,14 @@ fn for_uplink(mut request: Request<Incoming>) -> Request<Incoming> {
     }
     headers.remove(AUTHORIZATION);
     headers.remove(COOKIE);
-    request
+    let ours = HeaderMap::from_iter([
+        (HOST, HeaderValue::from_static(GATEWAY_NAME)),
+        (
+            HeaderName::from_static(SANDBOX_HEADER),
+            HeaderValue::from_str(sandbox.as_str()).ok()?,
+        ),
+    ]);
+    Some((request, ours))
 }
 
 #[cfg(test)]

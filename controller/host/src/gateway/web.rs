@@ -21,7 +21,7 @@ pub(super) async fn serve(stream: GuestStream, permit: &Permit, around: &Surroun
 }
 
 async fn answer(
-    mut request: Request<Incoming>,
+    request: Request<Incoming>,
     permit: &Permit,
     around: &Surroundings,
 ) -> Response<Body> {
@@ -44,29 +44,37 @@ async fn answer(
             &Denial::new(DenialCode::HostUnreachable, why),
         )
     };
-    if let Err(reason) = check(&request, permit.host()) {
-        return refuse(reason);
-    }
-    // What was checked is what is sent: the host by its one name, and the path byte for byte.
-    let path = request
-        .uri()
-        .path_and_query()
-        .cloned()
-        .unwrap_or_else(|| PathAndQuery::from_static("/"));
-    *request.uri_mut() = Uri::from(path);
-    let Ok(host) = HeaderValue::from_str(permit.host().as_str()) else {
-        return refuse("the host's name cannot be sent");
+    let (request, ours) = match for_host(request, permit.host()) {
+        Ok(checked) => checked,
+        Err(reason) => return refuse(reason),
     };
     let upstream = match around.outside.dial(permit).await {
         Ok(upstream) => upstream,
         Err(error) if error.is_refusal() => return refuse(&error.to_string()),
         Err(error) => return fail(&error.to_string()),
     };
-    let ours = HeaderMap::from_iter([(HOST, host)]);
     match pass_on(upstream, request.map(Body::new), ours).await {
         Ok(response) => response.map(Body::new),
         Err(_) => fail("the host did not answer in HTTP"),
     }
+}
+
+/// The request as it goes to this host, with the headers that are ours; or why it does not. What was
+/// checked is what is sent: the host by its one name, and the path byte for byte.
+pub(super) fn for_host<B>(
+    mut request: Request<B>,
+    host: &DomainName,
+) -> Result<(Request<B>, HeaderMap), &'static str> {
+    check(&request, host)?;
+    let path = request
+        .uri()
+        .path_and_query()
+        .cloned()
+        .unwrap_or_else(|| PathAndQuery::from_static("/"));
+    *request.uri_mut() = Uri::from(path);
+    let host =
+        HeaderValue::from_str(host.as_str()).map_err(|_| "the host's name cannot be sent")?;
+    Ok((request, HeaderMap::from_iter([(HOST, host)])))
 }
 
 /// Whether a request is for this host, wherever it says so.

@@ -3,7 +3,7 @@
 use crate::bench::Bench;
 use lazaret_api::guest::net;
 use lazaret_domain::egress::EgressPolicy;
-use lazaret_host::gateway::{GatewayEnd, take_frames};
+use lazaret_host::gateway::{GatewayEnd, hostile};
 use proptest::prelude::*;
 use std::net::Ipv4Addr;
 
@@ -14,25 +14,7 @@ async fn t47_udp_icmp_ipv6_and_other_protocols_are_refused_and_logged() {
         ..EgressPolicy::default()
     });
     bench.guest.resolve("gateway.lazaret").await;
-    let ipv4 = |protocol: u8, payload: &[u8]| {
-        let length = u16::try_from(20 + payload.len()).unwrap().to_be_bytes();
-        let header = [
-            &[0x45, 0][..],
-            &length,
-            &[0, 0, 0x40, 0, 64, protocol, 0, 0],
-            &net::GUEST.octets(),
-            &[8, 8, 8, 8],
-        ]
-        .concat();
-        [
-            &net::GATEWAY_MAC[..],
-            &net::GUEST_MAC,
-            &[8, 0],
-            &header,
-            payload,
-        ]
-        .concat()
-    };
+    let ipv4 = |protocol, payload: &[u8]| ipv4(protocol, Ipv4Addr::new(8, 8, 8, 8), payload);
     // QUIC: the guest is told at once that there is nothing there.
     bench
         .guest
@@ -127,26 +109,15 @@ async fn the_gateway_ends_when_it_is_stopped_or_its_cable_is_pulled() {
 #[tokio::test]
 async fn arp_finds_the_gateway_and_nobody_else() {
     let mut bench = Bench::new(EgressPolicy::default());
-    let arp = |target: Ipv4Addr| {
-        let packet = [
-            &[0, 1, 8, 0, 6, 4, 0, 1][..],
-            &net::GUEST_MAC,
-            &net::GUEST.octets(),
-            &[0; 6],
-            &target.octets(),
-        ]
-        .concat();
-        [&[0xff; 6][..], &net::GUEST_MAC, &[8, 6], &packet].concat()
-    };
     bench
         .guest
-        .send_frame(&arp(Ipv4Addr::new(198, 19, 255, 3)))
+        .send_frame(&who_has(Ipv4Addr::new(198, 19, 255, 3)))
         .await;
     bench
         .guest
-        .send_frame(&arp(Ipv4Addr::new(10, 0, 0, 1)))
+        .send_frame(&who_has(Ipv4Addr::new(10, 0, 0, 1)))
         .await;
-    bench.guest.send_frame(&arp(net::GATEWAY)).await;
+    bench.guest.send_frame(&who_has(net::GATEWAY)).await;
     let sender = bench
         .guest
         .frame(|frame| {
@@ -163,34 +134,50 @@ proptest! {
         frames in proptest::collection::vec((any::<u8>(), proptest::collection::vec(any::<u8>(), 0..200)), 0..30),
         tail in proptest::collection::vec(any::<u8>(), 0..20),
     ) {
-        let mut stream = Vec::new();
-        for (shape, bytes) in frames {
-            let frame = plausible(shape, &bytes);
-            stream.extend_from_slice(&u32::try_from(frame.len()).unwrap().to_be_bytes());
-            stream.extend_from_slice(&frame);
-        }
+        let mut stream: Vec<u8> = frames.iter().flat_map(|(shape, bytes)| on_the_cable(&plausible(*shape, bytes))).collect();
         stream.extend_from_slice(&tail);
-        take_frames(&stream);
+        for answer in hostile::frames(&stream) {
+            let to = answer.get(30..34).filter(|_| answer[12..14] == [8, 0]);
+            prop_assert!(to.is_none_or(|to| to == net::GUEST.octets()), "{answer:?}");
+        }
     }
+}
+
+pub(crate) fn on_the_cable(frame: &[u8]) -> Vec<u8> {
+    [&u32::try_from(frame.len()).unwrap().to_be_bytes(), frame].concat()
+}
+
+fn ethernet(ethertype: [u8; 2], payload: &[u8]) -> Vec<u8> {
+    [&net::GATEWAY_MAC[..], &net::GUEST_MAC, &ethertype, payload].concat()
+}
+
+pub(crate) fn ipv4(protocol: u8, to: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(20 + payload.len()).unwrap().to_be_bytes();
+    let header = [
+        &[0x45, 0][..],
+        &length,
+        &[0, 0, 0x40, 0, 64, protocol, 0, 0],
+        &net::GUEST.octets(),
+        &to.octets(),
+    ]
+    .concat();
+    ethernet([8, 0], &[&header, payload].concat())
+}
+
+pub(crate) fn who_has(target: Ipv4Addr) -> Vec<u8> {
+    let packet = [
+        &[0, 1, 8, 0, 6, 4, 0, 1][..],
+        &net::GUEST_MAC,
+        &net::GUEST.octets(),
+        &[0; 6],
+        &target.octets(),
+    ]
+    .concat();
+    [&[0xff; 6][..], &net::GUEST_MAC, &[8, 6], &packet].concat()
 }
 
 /// Random bytes as the payload of something that looks right so far.
 fn plausible(shape: u8, bytes: &[u8]) -> Vec<u8> {
-    let ethernet = |ethertype: [u8; 2], payload: &[u8]| {
-        [&net::GATEWAY_MAC[..], &net::GUEST_MAC, &ethertype, payload].concat()
-    };
-    let ipv4 = |protocol: u8, to: Ipv4Addr, payload: &[u8]| {
-        let length = u16::try_from(20 + payload.len()).unwrap().to_be_bytes();
-        let header = [
-            &[0x45, 0][..],
-            &length,
-            &[0, 0, 0x40, 0, 64, protocol, 0, 0],
-            &net::GUEST.octets(),
-            &to.octets(),
-        ]
-        .concat();
-        ethernet([8, 0], &[&header, payload].concat())
-    };
     let to = [
         net::GATEWAY,
         net::SYNTHETIC_FIRST,

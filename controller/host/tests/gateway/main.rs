@@ -7,6 +7,7 @@
 
 mod bench;
 mod connections;
+mod doors;
 mod frames;
 mod names;
 mod services;
