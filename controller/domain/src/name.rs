@@ -9,7 +9,8 @@ use std::fmt;
 use std::str::FromStr;
 use utoipa::ToSchema;
 
-/// A repository, `owner/name`, in GitHub's alphabet. A trailing `.git` is dropped.
+/// A repository, `owner/name`, in GitHub's alphabet. A trailing `.git` is dropped; a second one would
+/// make the name another one each time it is read, so it is refused, as GitHub does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, ToSchema, JsonSchema)]
 #[serde(transparent)]
 pub struct RepoName(String);
@@ -43,13 +44,13 @@ impl FromStr for RepoName {
             Denial::new(
                 DenialCode::InvalidRepo,
                 "a repository is owner/name: two parts of 1 to 100 characters of A-Z a-z 0-9 _ . -, \
-                 not starting with '-' or '.'",
+                 not starting with '-' or '.', the second not ending in '.git'",
             )
         };
         let (owner, name) = trimmed.split_once('/').ok_or_else(refuse)?;
         let part_ok =
             |part: &str| part.len() <= 100 && is_identifier(part) && !part.starts_with(['-', '.']);
-        if part_ok(owner) && part_ok(name) {
+        if part_ok(owner) && part_ok(name) && !name.ends_with(".git") {
             Ok(Self(trimmed.to_owned()))
         } else {
             Err(refuse())
@@ -293,6 +294,7 @@ mod tests {
             "",
             "a/$(id)",
             "a/b;c",
+            "bt/h.git.git",
         ] {
             assert_eq!(
                 text.parse::<RepoName>().unwrap_err().code,
@@ -376,6 +378,16 @@ mod tests {
         fn no_accepted_path_climbs(text in "[a./~\\\\%0-9 -]{0,24}|\\PC{0,24}") {
             if let Ok(path) = text.parse::<GuestPath>() {
                 prop_assert!(Path::new(path.as_str()).components().all(|c| matches!(c, Component::Normal(_))));
+            }
+        }
+
+        #[test]
+        fn a_name_read_again_is_the_same_name(text in "[a.]{1,3}/?[a.]{0,3}(\\.git){0,3}/?") {
+            if let Ok(repo) = text.parse::<RepoName>() {
+                prop_assert_eq!(repo.as_str().parse::<RepoName>().unwrap(), repo);
+            }
+            if let Ok(path) = text.parse::<GuestPath>() {
+                prop_assert_eq!(path.as_str().parse::<GuestPath>().unwrap(), path);
             }
         }
 
