@@ -1,5 +1,6 @@
 //! The base URL of repositories, checked once.
 
+use crate::path::GitRequest;
 use lazaret_domain::{Denial, DenialCode, RepoName};
 use reqwest::Url;
 use std::str::FromStr;
@@ -10,8 +11,14 @@ use std::str::FromStr;
 pub struct GitBase(Url);
 
 impl GitBase {
+    /// Where a request is forwarded to.
+    #[must_use]
+    pub fn url_of(&self, git: &GitRequest) -> String {
+        self.endpoint(&git.repo, git.kind.tail())
+    }
+
     /// The URL of a repository's smart-HTTP endpoint.
-    pub(crate) fn endpoint(&self, repo: &RepoName, tail: &str) -> String {
+    fn endpoint(&self, repo: &RepoName, tail: &str) -> String {
         format!("{}{}/{}.git/{tail}", self.0, repo.owner(), repo.name())
     }
 

@@ -86,10 +86,9 @@ impl Forwarder {
             + 'static,
     {
         let mut headers = kept(request.headers(), &FORWARDED);
-        let mut outgoing = self.client.request(
-            git.kind.method(),
-            self.base.endpoint(&git.repo, git.kind.tail()),
-        );
+        let mut outgoing = self
+            .client
+            .request(git.kind.method(), self.base.url_of(git));
         if git.kind == GitRequestKind::UploadPack {
             let length = request.body().size_hint().exact();
             if length.is_some_and(|length| length > MAX_REQUEST as u64) {
