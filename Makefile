@@ -10,7 +10,7 @@ IMAGES := $(CURDIR)/target/images
 PROFILE ?= release
 UP_ARGS ?=
 
-.PHONY: help up test lint build guest image bench unit clean-host
+.PHONY: help up test lint build guest image bench unit fuzz clean-host
 
 help: ## Shows this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -33,10 +33,12 @@ image: guest ## Builds the guest image that the tests boot
 	@cargo build --quiet --bin lazaret
 	@target/debug/lazaret image build --agent $(GUEST) --images $(IMAGES) --cache $(CURDIR)/target/image-cache
 
-lint: ## Format, clippy, dependency policy
+lint: ## Format, clippy (the fuzz targets too), dependency policy
 	@scripts/prepare test
 	@cargo fmt --all --check
 	@cargo clippy --workspace --all-targets --quiet -- -D warnings
+	@cargo fmt --manifest-path fuzz/Cargo.toml --check
+	@CARGO_TARGET_DIR=target cargo clippy --manifest-path fuzz/Cargo.toml --no-default-features --quiet -- -D warnings
 	@$(TOOLS)/cargo-deny --log-level error check bans licenses sources
 
 test: ## Every test there is, the ones with real guests included
@@ -45,6 +47,10 @@ test: ## Every test there is, the ones with real guests included
 unit: ## Only the tests that boot no guest
 	@scripts/prepare test
 	@PATH="$(CURDIR)/$(TOOLS):$$PATH" cargo nextest run --workspace -E 'not binary(/^vm_/)'
+
+fuzz: ## Looks for inputs that break a parser: every target for FUZZ_SECONDS (60 each)
+	@scripts/prepare fuzz
+	@scripts/fuzz
 
 bench: ## Measures; prints medians and ratios (docs/benchmarks.md keeps the figures)
 	@scripts/bench
