@@ -34,9 +34,13 @@ const MAX_HALF_OPEN: usize = 64;
 /// This many connections get buffers for full speed …
 const FAST_CONNECTIONS: usize = 32;
 /// … of this size in each direction,
-const FAST_BUFFER: usize = 256 * 1024;
+const FAST_BUFFER: usize = 256 * 1024 - 1;
 /// all others get this much.
-const PLAIN_BUFFER: usize = 64 * 1024;
+const PLAIN_BUFFER: usize = 64 * 1024 - 1;
+// The stack (smoltcp 0.14) takes the window of its SYN-ACK, which is never scaled, for a scaled one.
+// Of any other size than these, a buffer is smaller than that: the stack would accept data beyond its
+// end, and panic when the guest filled the gap.
+const _: () = assert!((FAST_BUFFER + 1).is_power_of_two() && (PLAIN_BUFFER + 1).is_power_of_two());
 /// The port of the gateway's own services.
 const SERVICE_PORT: u16 = 80;
 

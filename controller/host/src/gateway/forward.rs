@@ -3,7 +3,7 @@
 
 pub(super) use axum::body::Body;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER};
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -79,6 +79,15 @@ where
     Ok(response)
 }
 
+/// What is asked of a host, without the host: a path, byte for byte.
+pub(super) fn target(uri: &Uri) -> Uri {
+    match uri.path_and_query() {
+        Some(path) if path.as_str() != "/" => path.clone().into(),
+        // An empty one, as there is before a fragment, says that it is "/" but is sent as nothing.
+        _ => Uri::from_static("/"),
+    }
+}
+
 fn drop_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
@@ -111,4 +120,26 @@ pub(super) fn problem(status: StatusCode, denial: &Denial) -> Response<Body> {
         headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_of_a_host_is_never_nothing() {
+        for (said, sent) in [
+            ("/a%2f../b?c", "/a%2f../b?c"),
+            ("http://a.example", "/"),
+            ("http://a.example?x", "/?x"),
+            ("http://a.example/b#c", "/b"),
+            ("a.example:80", "/"),
+            ("*", "*"),
+            // Found by the fuzzer.
+            ("http://a.exam#@le/", "/"),
+        ] {
+            let uri: Uri = said.parse().unwrap();
+            assert_eq!(target(&uri).to_string(), sent, "{said}");
+        }
+    }
 }

@@ -9,8 +9,7 @@ use super::forward::{self, Body, pass_on, problem};
 use super::stream::{GuestStream, SERVICE_PLACES};
 use crate::wire::{Pace, paced};
 use http::header::{AUTHORIZATION, COOKIE, HOST};
-use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use lazaret_api::guest::net::GATEWAY_NAME;
 use lazaret_api::uplink::SANDBOX_HEADER;
@@ -136,12 +135,7 @@ pub(super) fn for_uplink<B>(
     mut request: Request<B>,
     sandbox: &SandboxId,
 ) -> Option<(Request<B>, HeaderMap)> {
-    let path = request
-        .uri()
-        .path_and_query()
-        .cloned()
-        .unwrap_or_else(|| PathAndQuery::from_static("/"));
-    *request.uri_mut() = Uri::from(path);
+    *request.uri_mut() = forward::target(request.uri());
     let headers = request.headers_mut();
     let own: Vec<HeaderName> = headers
         .keys()

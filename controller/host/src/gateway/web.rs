@@ -8,8 +8,8 @@ use super::flow::Surroundings;
 use super::forward::{self, Body, pass_on, problem};
 use super::stream::GuestStream;
 use http::header::HOST;
-use http::uri::{Authority, PathAndQuery};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use lazaret_domain::egress::{DomainName, Permit};
 use lazaret_domain::{Denial, DenialCode};
@@ -66,12 +66,7 @@ pub(super) fn for_host<B>(
     host: &DomainName,
 ) -> Result<(Request<B>, HeaderMap), &'static str> {
     check(&request, host)?;
-    let path = request
-        .uri()
-        .path_and_query()
-        .cloned()
-        .unwrap_or_else(|| PathAndQuery::from_static("/"));
-    *request.uri_mut() = Uri::from(path);
+    *request.uri_mut() = forward::target(request.uri());
     let host =
         HeaderValue::from_str(host.as_str()).map_err(|_| "the host's name cannot be sent")?;
     Ok((request, HeaderMap::from_iter([(HOST, host)])))

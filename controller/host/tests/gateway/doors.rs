@@ -5,39 +5,76 @@ use crate::frames::{ipv4, on_the_cable, who_has};
 use lazaret_api::guest::net;
 use lazaret_host::gateway::hostile::{self, Asked};
 
-/// The fuzzer's first inputs (`fuzz/seeds.py`) know the gateway's first sequence number. Should this
-/// test fail because the stack draws another one now, change it in both places.
+/// The gateway's first sequence number, which the fuzzer's first inputs (`fuzz/seeds.py`) know too.
+/// Should these tests fail because the stack draws another one now, change it in both places.
+const FIRST_SEQUENCE: u32 = 0xdc90_72b2;
+const SYN: u8 = 2;
+const ACK: u8 = 16;
+const FIN: u8 = 1;
+
+/// A segment to the gateway's own service, on the cable.
+fn segment(sequence: u32, flags: u8, data: &[u8]) -> Vec<u8> {
+    // Scaling windows is offered with the first one.
+    let options: &[u8] = if flags == SYN { &[3, 3, 7, 0] } else { &[] };
+    let words = u8::try_from(5 + options.len() / 4).unwrap();
+    let tcp = [
+        &[0xa0, 0, 0, 80][..],
+        &sequence.to_be_bytes(),
+        &FIRST_SEQUENCE.wrapping_add(1).to_be_bytes(),
+        &[words << 4, flags, 0xff, 0xff, 0, 0, 0, 0],
+        options,
+        data,
+    ]
+    .concat();
+    on_the_cable(&ipv4(6, net::GATEWAY, &tcp))
+}
+
+/// A connection to it that was made in order.
+fn connected() -> Vec<u8> {
+    [
+        on_the_cable(&who_has(net::GATEWAY)),
+        segment(0, SYN, b""),
+        segment(1, ACK, b""),
+    ]
+    .concat()
+}
+
 #[test]
 fn frames_lead_into_an_open_connection() {
-    const FIRST_SEQUENCE: u32 = 0xdc90_72b2;
-    let segment = |sequence: u32, flags: u8, data: &[u8]| {
-        let tcp = [
-            &[0xa0, 0, 0, 80][..],
-            &sequence.to_be_bytes(),
-            &FIRST_SEQUENCE.wrapping_add(1).to_be_bytes(),
-            &[0x50, flags, 0xff, 0xff, 0, 0, 0, 0],
-            data,
-        ]
-        .concat();
-        on_the_cable(&ipv4(6, net::GATEWAY, &tcp))
-    };
+    let request = b"GET / HTTP/1.1";
     let stream = [
-        on_the_cable(&who_has(net::GATEWAY)),
-        segment(0, 0x02, b""),
-        segment(1, 0x10, b""),
-        segment(1, 0x18, b"GET / HTTP/1.1"),
-        segment(15, 0x11, b""),
+        connected(),
+        segment(1, ACK, request),
+        segment(15, FIN | ACK, b""),
     ]
     .concat();
     let answers = hostile::frames(&stream);
     let sequence = u32::from_be_bytes(*answers[1][38..].first_chunk().unwrap());
     assert_eq!(sequence, FIRST_SEQUENCE);
     assert!(
-        answers
-            .iter()
-            .any(|frame| frame.ends_with(b"GET / HTTP/1.1")),
+        answers.iter().any(|frame| frame.ends_with(request)),
         "{answers:?}"
     );
+}
+
+/// Found by the fuzzer: it was taken where there was no buffer for it.
+#[test]
+fn data_beyond_the_window_is_not_taken() {
+    let buffer = 256 * 1024;
+    for from in [buffer - 100, buffer, buffer + 50_000, 2 * buffer - 200] {
+        let mut stream = connected();
+        stream.extend(segment(1 + from, ACK, &[7; 60_000]));
+        for at in (0..from).step_by(60_000) {
+            let length = 60_000.min(from - at) as usize;
+            stream.extend(segment(1 + at, ACK, &[7; 60_000][..length]));
+        }
+        let answers = hostile::frames(&stream);
+        assert!(
+            answers.len() > 6,
+            "the gateway went on after {from}: {}",
+            answers.len()
+        );
+    }
 }
 
 #[test]
