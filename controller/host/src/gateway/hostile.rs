@@ -174,7 +174,9 @@ async fn converse(said: &[u8], asked: &Asked, heard: &Mutex<Vec<Vec<u8>>>) {
 fn screened(request: Request<Incoming>, asked: &Asked) -> Option<(Request<Incoming>, HeaderMap)> {
     match asked {
         Asked::Host(host) => web::for_host(request, host).ok(),
-        Asked::Service(sandbox) if services::is_plain(request.uri().path()) => {
+        Asked::Service(sandbox)
+            if services::is_git(&request) && services::is_plain(request.uri().path()) =>
+        {
             services::for_uplink(request, sandbox)
         }
         Asked::Service(_) => None,

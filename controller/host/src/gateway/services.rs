@@ -9,7 +9,7 @@ use super::forward::{self, Body, pass_on, problem};
 use super::stream::{GuestStream, SERVICE_PLACES};
 use crate::wire::{Pace, paced};
 use http::header::{AUTHORIZATION, COOKIE, HOST};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use lazaret_api::guest::net::GATEWAY_NAME;
 use lazaret_api::uplink::SANDBOX_HEADER;
@@ -54,12 +54,11 @@ async fn answer(
             .refuse("service", &GATEWAY_NAME, Some(80), &reason);
         problem(status, denial)
     };
-    let path = request.uri().path();
-    if !path.starts_with("/git/") {
+    if !is_git(&request) {
         let denial = Denial::new(DenialCode::NoSuchRoute, "the gateway has no such service");
         return refuse(StatusCode::NOT_FOUND, &denial, "no such service");
     }
-    if !is_plain(path) {
+    if !is_plain(request.uri().path()) {
         let denial = Denial::new(DenialCode::InvalidPath, "the path can be read in two ways");
         let reason = format!("git: {}", denial.message);
         return refuse(StatusCode::BAD_REQUEST, &denial, &reason);
@@ -117,6 +116,11 @@ async fn ask(
     Some(answer.map(|body| paced(body, ANSWERING, place).0))
 }
 
+/// Whether a request is for git. One for a tunnel never is, whatever it says the tunnel leads to.
+pub(super) fn is_git<B>(request: &Request<B>) -> bool {
+    request.uri().path().starts_with("/git/") && request.method() != Method::CONNECT
+}
+
 /// A path that every reader takes apart in the same way: no segment that leads up, nothing encoded
 /// that would be a separator or a dot, no empty segment.
 pub(super) fn is_plain(path: &str) -> bool {
@@ -160,6 +164,20 @@ pub(super) fn for_uplink<B>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tunnel_is_no_request_for_git() {
+        for (method, target, git) in [
+            ("GET", "/git/a/b", true),
+            ("GET", "http://gateway.lazaret/git/a/b", true),
+            ("GET", "/other/git/a", false),
+            ("CONNECT", "/git/a/b", false),
+            ("CONNECT", "a.example:80", false),
+        ] {
+            let request = Request::builder().method(method).uri(target).body(());
+            assert_eq!(is_git(&request.unwrap()), git, "{method} {target}");
+        }
+    }
 
     #[test]
     fn t42_paths_that_can_be_read_in_two_ways_are_refused() {
