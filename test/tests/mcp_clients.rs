@@ -42,7 +42,8 @@ async fn the_official_sdks_delegate_ask_and_tear_down() {
         name: None,
         expires: None,
     };
-    let token = services.keys.create(&by, wanted).await.unwrap().token;
+    let made = services.keys.create(&by, None, wanted).await;
+    let token = made.unwrap().token;
 
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -135,6 +135,8 @@ denial_codes! {
     RunNotReady = "run_not_ready", Conflict;
     /// The same idempotency key was used with another request.
     IdempotencyMismatch = "idempotency_mismatch", Conflict;
+    /// It was done before under this idempotency key, and its answer cannot be given again.
+    AlreadyDone = "already_done", Conflict;
     /// The same id was used with another specification.
     SpecMismatch = "spec_mismatch", Conflict;
     /// A newer executor holds this step.

@@ -138,22 +138,3 @@ impl<S: Sync> FromRequestParts<S> for Idempotency {
         Ok(Self(Some(value.to_str().unwrap_or_default().parse()?)))
     }
 }
-
-/// Refuses the `Idempotency-Key` header, for mutations that do their work again when they are asked
-/// again and remember no key: a caller that sends one counts on what would not hold.
-pub(crate) struct NotIdempotent;
-
-impl<S: Sync> FromRequestParts<S> for NotIdempotent {
-    type Rejection = Refusal;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
-        if !parts.headers.contains_key(IDEMPOTENCY_KEY) {
-            return Ok(Self);
-        }
-        let denial = Denial::new(
-            DenialCode::InvalidRequest,
-            "this route takes no Idempotency-Key: asked again, it does its work again; send the request without it",
-        );
-        Err(denial.at("Idempotency-Key").into())
-    }
-}

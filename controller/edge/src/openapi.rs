@@ -16,10 +16,10 @@ use utoipa::{PartialSchema, ToSchema};
 const BEARER: &str = "key";
 
 const ABOUT: &str = "Errors are application/problem+json (RFC 9457) with a stable `code`. Unknown fields and unknown \
-    query names are refused. `POST /api/v1/runs` takes `Idempotency-Key`: asking again under the same key finds the same run. \
-    `POST /api/v1/keys` and `POST /api/v1/runs/{run}/exec` do their work again when they are asked again and refuse \
-    the header. Every other mutation is idempotent by itself; there the header is checked for its form and means \
-    nothing. JSON bodies are at most 1 MiB, uploads 96 MiB, and a body that pauses for 30 seconds is given up.";
+    query names are refused. Mutations take `Idempotency-Key`. `POST /api/v1/runs`, `POST /api/v1/runs/{run}/exec` and \
+    `POST /api/v1/keys` do their work once under the same key of the same API key; with another body it is \
+    `idempotency_mismatch`, and where the answer cannot be given again `already_done`. Every other mutation is \
+    idempotent by itself; there the header is checked for its form and means nothing. JSON bodies are at most 1 MiB, uploads 96 MiB, and a body that pauses for 30 seconds is given up.";
 
 /// The document of all routes.
 #[must_use]

@@ -68,7 +68,7 @@ pub async fn create_key(config: &Path, request: CreateKey) -> Result<NewKey, Fai
     let settings = Settings::load(config, &environment())?;
     let store = open_store(&settings).await?;
     let new = keys_of(store.clone())
-        .create(&Principal::controller(), request)
+        .create(&Principal::controller(), None, request)
         .await;
     store.close().await;
     Ok(new?)

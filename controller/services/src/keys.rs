@@ -4,10 +4,11 @@
 //! row, so finding it tells nothing about the secret; the hash of the whole token decides. A key that
 //! was revoked or has expired stops working with the next request: nothing is cached.
 
-use crate::Principal;
+use crate::again::{already_done, digest, other_request};
 use crate::ports::clock::Clock;
 use crate::ports::random::Random;
-use crate::ports::store::{KeyRecord, Store};
+use crate::ports::store::{Asked, KeyRecord, Named, Store};
+use crate::{IdempotencyKey, Principal};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use lazaret_api::public::{CreateKey, Key, KeyList, NewKey, Scope};
@@ -116,12 +117,27 @@ impl Keys {
         }
     }
 
-    /// Makes a key and shows its token, once. Needs `admin`.
+    /// Makes a key and shows its token, once. Asked again under the same idempotency key it makes
+    /// none, and cannot show the token: only its hash is kept. Needs `admin`.
     ///
     /// # Errors
-    /// `invalid_name`, `invalid_duration`, `scope_too_narrow`, `store_failed`.
-    pub async fn create(&self, by: &Principal, request: CreateKey) -> Result<NewKey, Denial> {
+    /// `invalid_name`, `invalid_duration`, `idempotency_mismatch`, `already_done`,
+    /// `scope_too_narrow`, `store_failed`.
+    pub async fn create(
+        &self,
+        by: &Principal,
+        once: Option<IdempotencyKey>,
+        request: CreateKey,
+    ) -> Result<NewKey, Denial> {
         by.require(Scope::Admin)?;
+        let asked = match once {
+            None => None,
+            Some(name) => Some(Asked {
+                by: by.key.clone(),
+                name,
+                digest: digest(&request)?,
+            }),
+        };
         let name = request.name.unwrap_or_default();
         if name.chars().count() > NAME_CHARS || name.chars().any(char::is_control) {
             let why = format!(
@@ -150,7 +166,16 @@ impl Keys {
             expires_at,
             revoked_at: None,
         };
-        self.store.add_key(&record).await?;
+        match self.store.add_key(&record, asked.as_ref()).await? {
+            Named::New => {}
+            Named::Before(made) => {
+                return Err(already_done(format!(
+                    "key {made} was made under this idempotency key; its token was shown then and cannot be shown \
+                     again: revoke it and create another, under another idempotency key"
+                )));
+            }
+            Named::OtherRequest => return Err(other_request()),
+        }
         tracing::info!(key = %record.id, scope = ?record.scope, by = %by.key, "API key made");
         Ok(NewKey {
             key: view(record),

@@ -14,6 +14,7 @@
 //! | [`driver`] | the life of a run, as journaled steps |
 //! | [`reconcile`] | what hosts have that no run holds |
 //! | [`guest_git`] | clone and diff, as constant scripts |
+//! | [`again`] | what asking again under an idempotency key finds |
 //! | [`ports`] | what all of it acts through |
 //!
 //! Every use case takes the [`Principal`] that asks, checks its scope, and answers a value or a
@@ -24,6 +25,7 @@
 pub mod hex;
 pub mod ports;
 
+mod again;
 mod core;
 mod driver;
 mod feed;

@@ -5,12 +5,14 @@
 //! | [`accept`] | delegate: check, place, store, start |
 //! | [`view`] | a stored run as it is shown |
 //! | [`history`] | events, following, the log |
-//! | [`workspace`] | files, uploads, commands beside the run |
+//! | [`workspace`] | files out, uploads in |
+//! | [`beside`] | commands beside the run |
 //! | [`diff`] | what the run changed, as stored or as it is now |
 //! | [`archive`] | one file as a tar stream: pure |
 
 mod accept;
 mod archive;
+mod beside;
 mod diff;
 mod history;
 mod view;

@@ -11,12 +11,14 @@
 //! | [`journal`] | taking a run and committing facts under a fence |
 //! | [`events`] | reading and evicting events |
 //! | [`people`] | hosts and API keys |
+//! | [`names`] | what was asked for under an idempotency key, but for runs |
 //! | [`codec`] | between rows and records |
 #![forbid(unsafe_code)]
 
 mod codec;
 mod events;
 mod journal;
+mod names;
 mod people;
 mod runs;
 
@@ -24,10 +26,11 @@ use async_trait::async_trait;
 use codec::failed;
 use jiff::Timestamp;
 use lazaret_api::public::{Diff, Event};
-use lazaret_domain::{Fence, KeyId, RunId, SandboxId};
+use lazaret_domain::{ExecId, Fence, KeyId, RunId, SandboxId};
 use lazaret_services::IdempotencyKey;
 use lazaret_services::ports::store::{
-    Accepted, Counts, Fact, HostRecord, KeyRecord, NewRun, RunRecord, Store, StoreError, Taken,
+    Accepted, Asked, Counts, Fact, HostRecord, KeyRecord, Named, NamedExec, NewRun, RunRecord,
+    Store, StoreError, Taken,
 };
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
@@ -217,6 +220,19 @@ impl Store for SqliteStore {
         runs::diff(&self.readers, id).await
     }
 
+    async fn name_exec(
+        &self,
+        run: &RunId,
+        asked: &Asked,
+        exec: &ExecId,
+    ) -> Result<Named<NamedExec>, StoreError> {
+        names::exec(self.begin().await?, run, asked, exec).await
+    }
+
+    async fn exec_started(&self, run: &RunId, asked: &Asked) -> Result<(), StoreError> {
+        names::exec_started(&self.writer, run, asked).await
+    }
+
     async fn hosts(&self) -> Result<Vec<HostRecord>, StoreError> {
         people::hosts(&self.readers).await
     }
@@ -225,8 +241,12 @@ impl Store for SqliteStore {
         people::put_host(&self.writer, host).await
     }
 
-    async fn add_key(&self, key: &KeyRecord) -> Result<(), StoreError> {
-        people::add_key(&self.writer, key).await
+    async fn add_key(
+        &self,
+        key: &KeyRecord,
+        asked: Option<&Asked>,
+    ) -> Result<Named<KeyId>, StoreError> {
+        people::add_key(self.begin().await?, key, asked).await
     }
 
     async fn key(&self, id: &KeyId) -> Result<Option<KeyRecord>, StoreError> {

@@ -1,12 +1,13 @@
 //! Hosts and API keys.
 
 use crate::codec::{failed, from_word, get, parsed, time, word};
+use crate::names;
 use jiff::Timestamp;
 use lazaret_domain::KeyId;
 use lazaret_services::hex;
-use lazaret_services::ports::store::{HostRecord, KeyRecord, StoreError};
-use sqlx::SqlitePool;
+use lazaret_services::ports::store::{Asked, HostRecord, KeyRecord, Named, StoreError};
 use sqlx::sqlite::SqliteRow;
+use sqlx::{Sqlite, SqlitePool, Transaction};
 
 fn host(row: &SqliteRow) -> Result<HostRecord, StoreError> {
     Ok(HostRecord {
@@ -58,7 +59,19 @@ fn api_key(row: &SqliteRow) -> Result<KeyRecord, StoreError> {
     })
 }
 
-pub(crate) async fn add_key(pool: &SqlitePool, key: &KeyRecord) -> Result<(), StoreError> {
+/// Stores a key. That none was made under this name before, and that it is stored, is one
+/// transaction, so asking twice at once makes one key.
+pub(crate) async fn add_key(
+    mut transaction: Transaction<'static, Sqlite>,
+    key: &KeyRecord,
+    asked: Option<&Asked>,
+) -> Result<Named<KeyId>, StoreError> {
+    if let Some(asked) = asked {
+        match names::key(&mut transaction, asked, &key.id).await? {
+            Named::New => {}
+            known => return Ok(known),
+        }
+    }
     sqlx::query(
         "INSERT INTO api_keys (id, name, scope, hash, created_at, expires_at, revoked_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7)",
@@ -70,10 +83,11 @@ pub(crate) async fn add_key(pool: &SqlitePool, key: &KeyRecord) -> Result<(), St
     .bind(key.created_at.to_string())
     .bind(key.expires_at.map(|at| at.to_string()))
     .bind(key.revoked_at.map(|at| at.to_string()))
-    .execute(pool)
+    .execute(&mut *transaction)
     .await
     .map_err(failed)?;
-    Ok(())
+    transaction.commit().await.map_err(failed)?;
+    Ok(Named::New)
 }
 
 pub(crate) async fn key(pool: &SqlitePool, id: &KeyId) -> Result<Option<KeyRecord>, StoreError> {

@@ -2,7 +2,7 @@
 
 use crate::auth::Caller;
 use crate::detached::detached;
-use crate::extract::{Idempotency, JsonBody, NotIdempotent, Segment};
+use crate::extract::{Idempotency, JsonBody, Segment};
 use crate::problem::Refusal;
 use crate::state::Edge;
 use axum::Json;
@@ -23,17 +23,19 @@ pub(super) async fn list_keys(
 
 /// Make a key
 ///
-/// The answer shows its token, and nothing ever shows it again. Asked again it makes another key, so it
-/// refuses `Idempotency-Key`.
+/// The answer shows its token, and nothing ever shows it again. Under an `Idempotency-Key` one key is
+/// made: asking again is refused with `already_done`, which names the key that was made. Whoever lost
+/// its token revokes it and creates another, under another `Idempotency-Key`.
 #[utoipa::path(post, path = "/api/v1/keys", tag = "keys", request_body = CreateKey,
+    params(("Idempotency-Key" = Option<String>, Header, description = "Asking again under the same key makes no second one.")),
     responses((status = 201, description = "The key and its token.", body = NewKey)))]
 pub(super) async fn create_key(
     State(edge): State<Edge>,
     Caller(by): Caller,
-    _: NotIdempotent,
+    Idempotency(once): Idempotency,
     JsonBody(request): JsonBody<CreateKey>,
 ) -> Result<(StatusCode, Json<NewKey>), Refusal> {
-    let key = detached(async move { edge.services.keys.create(&by, request).await }).await?;
+    let key = detached(async move { edge.services.keys.create(&by, once, request).await }).await?;
     Ok((StatusCode::CREATED, Json(key)))
 }
 

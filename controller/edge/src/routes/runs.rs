@@ -2,7 +2,7 @@
 
 use crate::auth::Caller;
 use crate::detached::detached;
-use crate::extract::{Idempotency, JsonBody, NotIdempotent, Segment, UrlQuery};
+use crate::extract::{Idempotency, JsonBody, Segment, UrlQuery};
 use crate::problem::Refusal;
 use crate::state::Edge;
 use axum::Json;
@@ -112,18 +112,23 @@ pub(super) async fn cancel_run(
 
 /// Run a command beside a run, in its sandbox
 ///
-/// Asked again it runs the command again, so it refuses `Idempotency-Key`.
+/// Under an `Idempotency-Key` it is run once: asking again answers what it said, while it is at work
+/// and afterwards, also after a restart of the controller. A sandbox keeps what its latest 64 such
+/// commands said; for an older one the answer is `already_done`. Without a key, asking again runs it
+/// again.
 #[utoipa::path(post, path = "/api/v1/runs/{run}/exec", tag = "runs", request_body = ExecRun,
-    params(("run" = RunId, Path, description = "The run's id.")),
+    params(("run" = RunId, Path, description = "The run's id."),
+        ("Idempotency-Key" = Option<String>, Header, description = "Asking again under the same key, for the same run, finds the same command.")),
     responses((status = 200, description = "What the command said.", body = ExecResult)))]
 pub(super) async fn exec_in_run(
     State(edge): State<Edge>,
     Caller(by): Caller,
     Segment(run): Segment<RunId>,
-    _: NotIdempotent,
+    Idempotency(key): Idempotency,
     JsonBody(request): JsonBody<ExecRun>,
 ) -> Result<Json<ExecResult>, Refusal> {
-    Ok(Json(edge.services.runs.exec(&by, &run, request).await?))
+    let runs = &edge.services.runs;
+    Ok(Json(runs.exec(&by, &run, key, request).await?))
 }
 
 /// What a run changed

@@ -259,38 +259,3 @@ async fn no_words_of_a_caller_choose_the_status() {
     assert_eq!(answer.refusal(), (400, "invalid_id".to_owned()));
     assert_eq!(answer.json()["field"], "before");
 }
-
-#[tokio::test]
-async fn an_idempotency_key_is_refused_where_it_would_promise_too_much() {
-    let house = House::new().await;
-    let run = house.finished("").await.run;
-    let send = |path: String, body: serde_json::Value| {
-        let request = house
-            .request("POST", &path)
-            .header("content-type", "application/json")
-            .header("idempotency-key", "k");
-        house.raw(request.body(Body::from(body.to_string())).unwrap())
-    };
-    let exec = send(
-        format!("/api/v1/runs/{run}/exec"),
-        json!({ "command": ["true"] }),
-    )
-    .await;
-    let key = send("/api/v1/keys".to_owned(), json!({ "scope": "read" })).await;
-    for answer in [exec, key] {
-        assert_eq!(answer.refusal(), (400, "invalid_request".to_owned()));
-        assert_eq!(answer.json()["field"], "Idempotency-Key");
-    }
-    let keys = house.get("/api/v1/keys").await.json();
-    assert_eq!(keys["keys"].as_array().unwrap().len(), 1, "{keys}");
-    // Where it is honoured it finds the same run, and where nothing is done twice it is taken.
-    let task = json!({ "command": ["true"] });
-    let first = send("/api/v1/runs".to_owned(), task.clone()).await.json();
-    let again = send("/api/v1/runs".to_owned(), task).await.json();
-    assert_eq!(first["run"], again["run"]);
-    let request = house
-        .request("DELETE", &format!("/api/v1/runs/{run}"))
-        .header("idempotency-key", "k");
-    let answer = house.raw(request.body(Body::empty()).unwrap()).await;
-    assert_eq!(answer.status, 200);
-}

@@ -7,6 +7,7 @@
     reason = "a failing test is the report"
 )]
 
+mod again;
 mod artifacts;
 mod auth;
 mod bodies;

@@ -217,7 +217,7 @@ pub async fn token(services: &Services, scope: Scope) -> String {
     };
     services
         .keys
-        .create(&Principal::controller(), wanted)
+        .create(&Principal::controller(), None, wanted)
         .await
         .unwrap()
         .token

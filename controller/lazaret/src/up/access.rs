@@ -108,7 +108,10 @@ async fn new_key(keys: &Keys, scope: Scope, name: &str) -> Result<String, Failur
         name: Some(name.into()),
         expires: None,
     };
-    Ok(keys.create(&Principal::controller(), request).await?.token)
+    Ok(keys
+        .create(&Principal::controller(), None, request)
+        .await?
+        .token)
 }
 
 fn is_loopback(url: &str) -> bool {

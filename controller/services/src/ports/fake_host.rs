@@ -70,6 +70,7 @@ impl CrashPoint {
 /// One command of a fake sandbox.
 pub(super) struct FakeExec {
     exec: Exec,
+    request: ExecRequest,
     /// Framed output so far; the exit frame is its last.
     output: Vec<u8>,
 }
@@ -271,6 +272,14 @@ impl FakeHost {
         if let Some(sandbox) = self.state().sandboxes.get_mut(id) {
             sandbox.egress.push(record);
         }
+    }
+
+    /// Forgets a command and what it said, as a host does with those beside the work in time.
+    pub fn forgets(&self, id: &SandboxId, exec: &ExecId) {
+        if let Some(sandbox) = self.state().sandboxes.get_mut(id) {
+            sandbox.execs.remove(exec);
+        }
+        self.changed();
     }
 
     /// Has no decisions to tell any more: asking for them is refused.

@@ -14,7 +14,7 @@ use lazaret_api::public::{
 };
 use lazaret_domain::run::{Ending, RunState};
 use lazaret_domain::sandbox::SandboxState;
-use lazaret_domain::{Denial, DenialCode, Fence, HostName, KeyId, RunId, SandboxId, Span};
+use lazaret_domain::{Denial, DenialCode, ExecId, Fence, HostName, KeyId, RunId, SandboxId, Span};
 use serde::{Deserialize, Serialize};
 
 /// What was wrong with a call to the store.
@@ -160,6 +160,38 @@ pub enum Accepted {
     OtherRequest,
     /// The cap is reached; so many runs hold a sandbox. Nothing was stored.
     CapReached(u32),
+}
+
+/// A request under the name that its caller gave it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The key that asks; names of different keys have nothing to do with each other.
+    pub by: KeyId,
+    /// The name.
+    pub name: IdempotencyKey,
+    /// The request's digest.
+    pub digest: String,
+}
+
+/// What is known of a request by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Named<T> {
+    /// Nothing was; it is stored now.
+    New,
+    /// The same request was stored before, as this.
+    Before(T),
+    /// The name belongs to another request.
+    OtherRequest,
+}
+
+/// A command beside a run that was asked for under a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedExec {
+    /// Its id in the run's sandbox.
+    pub exec: ExecId,
+    /// Whether the host is known to have started it. Then it is not started again, whatever the host
+    /// remembers of it.
+    pub started: bool,
 }
 
 /// One effect in the journal of a run.
@@ -314,13 +346,27 @@ pub trait Store: Send + Sync + 'static {
     /// The stored diff.
     async fn diff(&self, id: &RunId) -> Result<Option<Diff>, StoreError>;
 
+    /// Stores which command beside a run a request is, unless its name was used for that run before.
+    async fn name_exec(
+        &self,
+        run: &RunId,
+        asked: &Asked,
+        exec: &ExecId,
+    ) -> Result<Named<NamedExec>, StoreError>;
+    /// Notes that the host has started the command of that name.
+    async fn exec_started(&self, run: &RunId, asked: &Asked) -> Result<(), StoreError>;
+
     /// All hosts, by name.
     async fn hosts(&self) -> Result<Vec<HostRecord>, StoreError>;
     /// Stores a host, or changes the one of that name.
     async fn put_host(&self, host: &HostRecord) -> Result<(), StoreError>;
 
-    /// Stores a new key.
-    async fn add_key(&self, key: &KeyRecord) -> Result<(), StoreError>;
+    /// Stores a new key, unless one was made before under the same name.
+    async fn add_key(
+        &self,
+        key: &KeyRecord,
+        asked: Option<&Asked>,
+    ) -> Result<Named<KeyId>, StoreError>;
     /// One key.
     async fn key(&self, id: &KeyId) -> Result<Option<KeyRecord>, StoreError>;
     /// All keys, oldest first.

@@ -1,9 +1,9 @@
 //! Accepting a task. Everything that can be refused is refused here, before anything is allocated:
 //! form, bounds, egress, the host, the cap. What is accepted is stored whole and never changes.
 
+use crate::again::{digest, other_request};
 use crate::core::Core;
 use crate::driver;
-use crate::hex;
 use crate::ports::store::{Accepted, NewRun, RunPlan, RunRecord};
 use crate::settings::ServicesSettings;
 use crate::{IdempotencyKey, Principal};
@@ -11,7 +11,6 @@ use lazaret_api::host::SandboxSpec;
 use lazaret_api::public::{AgentKind, CreateRun, EgressChoice, EgressMode};
 use lazaret_domain::egress::EgressPolicy;
 use lazaret_domain::{ByteSize, Denial, DenialCode, RunId, SandboxId};
-use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
 /// The longest task in words, in bytes.
@@ -152,22 +151,6 @@ fn spec(settings: &ServicesSettings, wanted: Wanted, image: String) -> SandboxSp
         boot_deadline: settings.boot_deadline,
         boot_tries: settings.boot_tries,
     }
-}
-
-/// What tells two requests apart.
-fn digest(request: &CreateRun) -> Result<String, Denial> {
-    let text = serde_json::to_vec(request).map_err(|error| {
-        Denial::new(
-            DenialCode::Internal,
-            format!("a request could not be written: {error}"),
-        )
-    })?;
-    Ok(hex::encode(&Sha256::digest(&text)))
-}
-
-fn other_request() -> Denial {
-    let why = "this idempotency key was used with another request; use a new key";
-    Denial::new(DenialCode::IdempotencyMismatch, why)
 }
 
 fn cap(holding: u32) -> Denial {
@@ -340,20 +323,6 @@ mod tests {
             policy(&settings, sealed).unwrap(),
             EgressPolicy::default(),
             "sealed means sealed"
-        );
-    }
-
-    #[test]
-    fn two_requests_are_the_same_only_if_every_field_is() {
-        let same = digest(&plain()).unwrap();
-        assert_eq!(digest(&plain()).unwrap(), same);
-        assert_ne!(
-            digest(&CreateRun {
-                task: Some(String::new()),
-                ..plain()
-            })
-            .unwrap(),
-            same
         );
     }
 }

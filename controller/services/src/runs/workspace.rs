@@ -1,35 +1,23 @@
-//! The workspace of a run: files out, uploads in, and commands beside the run. All of it needs the
-//! sandbox.
+//! The workspace of a run: files out and uploads in. All of it needs the sandbox.
 
 use super::archive::{First, first_entry, first_file, tar_of};
 use super::{FileBytes, Runs};
 use crate::Principal;
-use crate::driver::collect::{Collected, collect};
-use crate::driver::outcome;
-use crate::guest_git;
 use crate::ports::host_link::{Area, HostLink};
 use crate::ports::store::RunRecord;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use lazaret_api::guest::ExecEnd;
-use lazaret_api::host::ExecRequest;
-use lazaret_api::public::{ExecResult, ExecRun, FileList, Scope};
+use lazaret_api::public::{FileList, Scope};
 use lazaret_domain::sandbox::SandboxState;
-use lazaret_domain::{Denial, DenialCode, ExecId, GuestPath, RunId, Span, UploadName};
+use lazaret_domain::{Denial, DenialCode, GuestPath, RunId, UploadName};
 use std::sync::Arc;
 
 /// The largest file that is read, in bytes.
 const FILE_CAP: usize = 10 * 1000 * 1000;
 /// Headers and padding of a tar stream with one file, generously.
 const TAR_OVERHEAD: usize = 64 * 1024;
-/// The longest a command beside the run may take.
-const EXEC_LIMIT: Span = Span::seconds(300);
-/// The most of each stream of such a command.
-const EXEC_OUTPUT: usize = 1 << 20;
-/// The most standard input of such a command.
-const EXEC_INPUT: usize = 1 << 20;
 
-fn gone() -> Denial {
+pub(super) fn gone() -> Denial {
     Denial::new(
         DenialCode::SandboxGone,
         "the run's sandbox is gone, and its workspace with it",
@@ -165,96 +153,5 @@ impl Runs {
             }
         }
         Ok(())
-    }
-
-    /// Runs a command beside the run, in its sandbox, and answers when it ended. Needs `operate`.
-    ///
-    /// # Errors
-    /// `run_not_found`, `run_not_ready`, `sandbox_gone`, `invalid_duration`, `too_large`, and why the
-    /// host cannot be asked.
-    pub async fn exec(
-        &self,
-        by: &Principal,
-        run: &RunId,
-        request: ExecRun,
-    ) -> Result<ExecResult, Denial> {
-        by.require(Scope::Operate)?;
-        let record = self.record(by, run).await?;
-        let limit = request.max_duration.unwrap_or(EXEC_LIMIT);
-        if limit > EXEC_LIMIT {
-            let why = format!("a command beside a run takes at most {EXEC_LIMIT}");
-            return Err(Denial::new(DenialCode::InvalidDuration, why).at("max_duration"));
-        }
-        let stdin = request.stdin.unwrap_or_default();
-        if stdin.len() > EXEC_INPUT {
-            return Err(Denial::new(
-                DenialCode::TooLarge,
-                format!("standard input is at most {EXEC_INPUT} bytes"),
-            )
-            .at("stdin"));
-        }
-        let repo = record
-            .plan
-            .request
-            .repo
-            .as_ref()
-            .filter(|_| record.facts.base.is_some());
-        let mut command =
-            guest_git::command(run, request.command, guest_git::directory(repo), limit)?;
-        command.stdin = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, stdin);
-        command.output_cap = 4 * EXEC_OUTPUT as u64;
-        let said = self.beside(by, record, &command, EXEC_OUTPUT).await?;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        match said.exit.end {
-            ExecEnd::SandboxEnded => Err(gone()),
-            ExecEnd::NotStarted => {
-                let why = said
-                    .exit
-                    .message
-                    .as_deref()
-                    .map_or_else(|| "no reason was given".to_owned(), outcome::excerpt);
-                Err(Denial::new(
-                    DenialCode::InvalidCommand,
-                    format!("the command could not be started: {why}"),
-                )
-                .at("command"))
-            }
-            end => Ok(ExecResult {
-                exit_code: said.exit.code,
-                signal: said.exit.signal,
-                timed_out: end == ExecEnd::TimedOut,
-                stdout: text(&said.stdout),
-                stderr: text(&said.stderr),
-                truncated: said.truncated,
-            }),
-        }
-    }
-
-    /// Runs a command under an id of its own and reads all it says.
-    pub(super) async fn beside(
-        &self,
-        by: &Principal,
-        mut record: RunRecord,
-        command: &ExecRequest,
-        cap: usize,
-    ) -> Result<Collected, Denial> {
-        let link = self.workspace(&record)?;
-        let sandbox = record.plan.sandbox.clone();
-        let exec: ExecId = format!("x-{:016x}", self.core.ports.random.bits()).parse()?;
-        for last in [false, true] {
-            match link
-                .start_exec(record.fence, &sandbox, &exec, command)
-                .await
-            {
-                Err(denial) if denial.code == DenialCode::StaleFence && !last => {
-                    record = self.record(by, &record.id).await?;
-                }
-                answer => {
-                    answer?;
-                    break;
-                }
-            }
-        }
-        collect(&*link, &sandbox, &exec, cap).await
     }
 }

@@ -18,7 +18,7 @@ async fn a_key_works_until_it_is_revoked_and_not_one_request_longer() {
     let house = House::new().await;
     let keys = &house.services.keys;
     assert!(!keys.any_active().await.unwrap());
-    let made = keys.create(&house.by, key(Scope::Run)).await.unwrap();
+    let made = keys.create(&house.by, None, key(Scope::Run)).await.unwrap();
     assert!(keys.any_active().await.unwrap());
     let principal = keys.authenticate(&made.token).await.unwrap();
     assert_eq!(
@@ -48,7 +48,7 @@ async fn every_token_but_the_exact_one_is_refused_alike() {
     let token = house
         .services
         .keys
-        .create(&house.by, key(Scope::Admin))
+        .create(&house.by, None, key(Scope::Admin))
         .await
         .unwrap()
         .token;
@@ -88,7 +88,7 @@ async fn a_key_expires() {
     let made = house
         .services
         .keys
-        .create(&house.by, request)
+        .create(&house.by, None, request)
         .await
         .unwrap();
     let expires = made.key.expires_at.unwrap();
@@ -113,7 +113,7 @@ async fn neither_the_store_nor_any_listing_holds_a_token() {
     let token = house
         .services
         .keys
-        .create(&house.by, key(Scope::Run))
+        .create(&house.by, None, key(Scope::Run))
         .await
         .unwrap()
         .token;
@@ -161,7 +161,7 @@ async fn a_key_does_only_what_its_scope_covers() {
             .unwrap_err(),
         services
             .runs
-            .exec(&with(Scope::Run), &run, exec)
+            .exec(&with(Scope::Run), &run, None, exec)
             .await
             .unwrap_err(),
         services.hosts.list(&with(Scope::Run)).await.unwrap_err(),
@@ -173,7 +173,7 @@ async fn a_key_does_only_what_its_scope_covers() {
             .unwrap_err(),
         services
             .keys
-            .create(&operate, key(Scope::Admin))
+            .create(&operate, None, key(Scope::Admin))
             .await
             .unwrap_err(),
         services.keys.list(&operate).await.unwrap_err(),

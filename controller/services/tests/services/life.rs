@@ -269,7 +269,7 @@ async fn a_command_beside_the_run_answers_with_its_output() {
     let result = house
         .services
         .runs
-        .exec(&house.by, &run, request.clone())
+        .exec(&house.by, &run, None, request.clone())
         .await
         .unwrap();
     assert_eq!(
@@ -280,7 +280,7 @@ async fn a_command_beside_the_run_answers_with_its_output() {
     let denial = house
         .services
         .runs
-        .exec(&house.by, &run, request)
+        .exec(&house.by, &run, None, request)
         .await
         .unwrap_err();
     assert_eq!(denial.code, DenialCode::SandboxGone);

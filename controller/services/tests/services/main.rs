@@ -6,6 +6,7 @@
 )]
 
 mod access;
+mod again;
 mod crash;
 mod history;
 mod hung;

@@ -3,11 +3,12 @@
 use async_trait::async_trait;
 use jiff::Timestamp;
 use lazaret_api::public::{Diff, Event, EventBody};
-use lazaret_domain::{Fence, KeyId, RunId, SandboxId};
+use lazaret_domain::{ExecId, Fence, KeyId, RunId, SandboxId};
 use lazaret_services::IdempotencyKey;
 use lazaret_services::ports::fake_host::CrashPoint;
 use lazaret_services::ports::store::{
-    Accepted, Counts, Fact, HostRecord, KeyRecord, NewRun, RunRecord, Store, StoreError, Taken,
+    Accepted, Asked, Counts, Fact, HostRecord, KeyRecord, Named, NamedExec, NewRun, RunRecord,
+    Store, StoreError, Taken,
 };
 use lazaret_store::SqliteStore;
 use std::path::Path;
@@ -132,8 +133,29 @@ impl Store for CrashingStore {
     async fn put_host(&self, host: &HostRecord) -> Result<(), StoreError> {
         self.inner.put_host(host).await
     }
-    async fn add_key(&self, key: &KeyRecord) -> Result<(), StoreError> {
-        self.inner.add_key(key).await
+    async fn name_exec(
+        &self,
+        run: &RunId,
+        asked: &Asked,
+        exec: &ExecId,
+    ) -> Result<Named<NamedExec>, StoreError> {
+        self.crash.pass().await;
+        let answer = self.inner.name_exec(run, asked, exec).await;
+        self.crash.pass().await;
+        answer
+    }
+    async fn exec_started(&self, run: &RunId, asked: &Asked) -> Result<(), StoreError> {
+        self.crash.pass().await;
+        let answer = self.inner.exec_started(run, asked).await;
+        self.crash.pass().await;
+        answer
+    }
+    async fn add_key(
+        &self,
+        key: &KeyRecord,
+        asked: Option<&Asked>,
+    ) -> Result<Named<KeyId>, StoreError> {
+        self.inner.add_key(key, asked).await
     }
     async fn key(&self, id: &KeyId) -> Result<Option<KeyRecord>, StoreError> {
         self.inner.key(id).await

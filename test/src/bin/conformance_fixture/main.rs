@@ -54,6 +54,7 @@ async fn main() -> anyhow::Result<()> {
         .keys
         .create(
             &Principal::controller(),
+            None,
             CreateKey {
                 scope: Scope::Read,
                 name: None,

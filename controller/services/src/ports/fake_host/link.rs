@@ -145,7 +145,11 @@ impl HostLink for FakeHost {
             let script = state.script.clone();
             let sandbox = state.fenced(id, fence)?;
             if let Some(known) = sandbox.execs.get(exec) {
-                return Ok(known.exec.clone());
+                return if known.request == *request {
+                    Ok(known.exec.clone())
+                } else {
+                    Err(denial(DenialCode::SpecMismatch))
+                };
             }
             sandbox.alive()?;
             let described = Exec {
@@ -156,6 +160,7 @@ impl HostLink for FakeHost {
             };
             let mut fake = FakeExec {
                 exec: described,
+                request: request.clone(),
                 output: Vec::new(),
             };
             let play = script(exec, request);

@@ -6,6 +6,8 @@
     reason = "a failing test is the report"
 )]
 
+mod names;
+
 use jiff::Timestamp;
 use lazaret_api::host::{AccelChoice, SandboxSpec};
 use lazaret_api::public::{CreateRun, EgressChoice, EventBody};
