@@ -42,15 +42,15 @@ async fn the_official_sdks_delegate_ask_and_tear_down() {
         name: None,
         expires: None,
     };
-    let made = services.keys.create(&by, None, wanted).await;
-    let token = made.unwrap().token;
+    let token = services.keys.create(&by, None, wanted).await.unwrap().token;
 
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
     let settings = EdgeSettings::new(&format!("http://{address}"), address, stop.clone()).unwrap();
-    let router = lazaret_edge::router(services.clone(), settings);
-    let server = tokio::spawn(lazaret_edge::serve(listener, router, stop.clone()));
+    let router = lazaret_edge::router(services.clone(), settings.clone());
+    let server =
+        tokio::spawn(async move { lazaret_edge::serve(listener, router, &settings).await });
 
     let task = json!({ "repo": "acme/demo", "command": ["make", "test"], "wait_s": 45 });
     for sdk in Sdk::ALL {

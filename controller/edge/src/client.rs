@@ -1,10 +1,12 @@
-//! Who a client is, for counting failures and requests.
+//! Who a client is, for counting failures, requests, connections and streams.
 //!
 //! The socket's address, unless the peer is a configured proxy. Then `X-Forwarded-For` is read from
 //! the right: each hop that is itself a configured proxy is passed over, and the first that is not
 //! is the client. What stands further left was written by whoever that client is, and counts for
 //! nothing.
 
+use crate::places::too_many;
+use crate::problem::Refusal;
 use crate::state::Edge;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::HeaderMap;
@@ -28,12 +30,19 @@ impl Client {
     }
 }
 
-/// Notes the client in the request.
+/// Marks the requests of a connection beyond its client's part of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Surplus;
+
+/// Notes the client in the request. One that holds its part of the connections is refused further.
 pub(crate) async fn identify(
     State(edge): State<Edge>,
     mut request: Request,
     next: Next,
-) -> Response {
+) -> Result<Response, Refusal> {
+    if request.extensions().get::<Surplus>().is_some() {
+        return Err(too_many("connections", "of this client").into());
+    }
     // Without a peer address all share one count: never is anybody uncounted.
     let peer = request
         .extensions()
@@ -41,17 +50,18 @@ pub(crate) async fn identify(
         .map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |info| info.0.ip());
     let client = client_of(peer, request.headers(), &edge.settings.trusted_proxies);
     request.extensions_mut().insert(client);
-    next.run(request).await
+    Ok(next.run(request).await)
+}
+
+/// Whether this is the address of a configured proxy.
+pub(crate) fn is_proxy(address: IpAddr, proxies: &[IpNet]) -> bool {
+    let address = address.to_canonical();
+    proxies.iter().any(|net| net.contains(&address))
 }
 
 fn client_of(peer: IpAddr, headers: &HeaderMap, proxies: &[IpNet]) -> Client {
-    let trusted = |address: &IpAddr| {
-        proxies
-            .iter()
-            .any(|net| net.contains(&address.to_canonical()))
-    };
     let mut client = peer;
-    if !trusted(&client) {
+    if !is_proxy(client, proxies) {
         return Client::of(client);
     }
     let values: Vec<_> = headers.get_all("x-forwarded-for").iter().collect();
@@ -67,7 +77,7 @@ fn client_of(peer: IpAddr, headers: &HeaderMap, proxies: &[IpNet]) -> Client {
             .or_else(|| hop.parse::<SocketAddr>().ok().map(|socket| socket.ip()));
         let Some(address) = parsed else { break };
         client = address;
-        if !trusted(&client) {
+        if !is_proxy(client, proxies) {
             break;
         }
     }

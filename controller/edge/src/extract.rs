@@ -1,7 +1,10 @@
 //! What handlers take: bodies, queries, paths and headers, already checked.
 
+use crate::auth::Caller;
 use crate::body::{self, Bounds};
+use crate::client::Client;
 use crate::decode;
+use crate::places::Place;
 use crate::problem::Refusal;
 use crate::state::Edge;
 use axum::body::Bytes;
@@ -14,7 +17,6 @@ use lazaret_domain::{Denial, DenialCode};
 use lazaret_services::IdempotencyKey;
 use serde::de::DeserializeOwned;
 use std::str::FromStr;
-use tokio::sync::OwnedSemaphorePermit;
 
 /// A JSON body of a known shape, at most the JSON limit long.
 pub(crate) struct JsonBody<T>(pub(crate) T);
@@ -45,23 +47,36 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 /// The bytes of an upload, at most the upload limit long. Only so many are in memory at the same
-/// time, until the handler has done with them.
+/// time, until the handler has done with them, and only some of those are one caller's.
 pub(crate) struct UploadBody {
     pub(crate) bytes: Bytes,
-    pub(crate) held: OwnedSemaphorePermit,
+    pub(crate) held: Place,
 }
 
 impl FromRequest<Edge> for UploadBody {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, edge: &Edge) -> Result<Self, Refusal> {
-        let Ok(held) = edge.uploads.clone().try_acquire_owned() else {
-            let denial = Denial::new(DenialCode::RateLimited, "too many uploads at the same time");
-            return Err(denial.retry_after(1).into());
-        };
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        let Caller(by) = Caller::from_request_parts(&mut parts, edge).await?;
+        let OneClient(client) = OneClient::from_request_parts(&mut parts, edge).await?;
+        let held = edge.uploads.take(client, &by.key)?;
         let bytes = body::read(&parts.headers, body, Bounds::upload(&edge.settings)).await?;
         Ok(Self { bytes, held })
+    }
+}
+
+/// The client that was noted in the request.
+pub(crate) struct OneClient(pub(crate) Client);
+
+impl<S: Sync> FromRequestParts<S> for OneClient {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+        let client = parts.extensions.get::<Client>().copied().map(Self);
+        client.ok_or_else(|| {
+            Denial::new(DenialCode::Internal, "the client could not be told apart").into()
+        })
     }
 }
 

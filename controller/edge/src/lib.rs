@@ -1,9 +1,9 @@
 //! The controller's HTTP face: what callers, scripts and MCP clients talk to.
 //!
 //! ```text
-//!  request ─► headers ─► panic ─► host/origin ─► rate ─► guard ─► route ─► one service call
-//!             every      500 is    foreign names   per     bearer,  take, check,
-//!             answer     JSON too  get 403         client  scope    call, answer
+//!  request ─► headers ─► panic ─► host/origin ─► rate, number ─► guard ─► route ─► one service call
+//!             every      500 is    foreign names   of requests     bearer,  take, check,
+//!             answer     JSON too  get 403         per client      scope    call, answer
 //! ```
 //!
 //! A face decides nothing about runs. It parses at the door, asks the services, and writes the
@@ -17,6 +17,7 @@
 //! | `auth` | the one guard, the bearer key, the throttle |
 //! | `origin`, `client` | foreign `Host` and `Origin`; who a client is behind proxies |
 //! | `headers`, `problem`, `limits` | what every answer carries; refusals; bounds |
+//! | `places` | what there is little of, and the part of each client and key |
 //! | `body` | reading bodies, in bounds of length and time |
 //! | `decode`, `extract` | bodies, queries and paths into checked values |
 //! | `routes`, `sse` | `/api/v1` |
@@ -36,6 +37,7 @@ pub mod mcp;
 mod metrics;
 mod openapi;
 mod origin;
+mod places;
 mod problem;
 mod routes;
 pub mod server;
@@ -45,7 +47,7 @@ mod state;
 mod table;
 
 pub use openapi::document;
-pub use server::{Deadlines, serve, serve_within};
+pub use server::{Deadlines, serve};
 pub use settings::EdgeSettings;
 pub use table::{Access, RouteAccess};
 
@@ -77,6 +79,7 @@ pub fn router_with_mcp<H: ServerHandler>(
         .method_not_allowed_fallback(problem::method_not_allowed)
         // Layers run from the last to the first.
         .layer(from_fn_with_state(guard, auth::guard::check))
+        .layer(from_fn_with_state(edge.clone(), limits::at_once))
         .layer(tower::util::option_layer(limits::rate(&edge)))
         .layer(from_fn_with_state(edge.clone(), client::identify))
         .layer(from_fn_with_state(edge.clone(), origin::check))

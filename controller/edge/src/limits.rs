@@ -1,12 +1,15 @@
-//! The request rate of one client. What is counted is the client that [`crate::client`] made out,
-//! never a header it wrote itself.
+//! The request rate of one client, and how many of its requests are under way at the same time. What
+//! is counted is the client that [`crate::client`] made out, never a header it wrote itself.
 
 use crate::client::Client;
+use crate::places::{held_by, too_many};
 use crate::problem::Refusal;
 use crate::state::Edge;
 use axum::body::Body;
+use axum::extract::State;
 use axum::http::Request;
-use axum::response::IntoResponse;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use governor::middleware::NoOpMiddleware;
 use lazaret_domain::{Denial, DenialCode};
 use std::sync::Arc;
@@ -73,4 +76,17 @@ fn refuse(error: &GovernorError) -> Refusal {
         _ => Denial::new(DenialCode::Internal, "the client could not be told apart"),
     };
     Refusal(denial)
+}
+
+/// Refuses a client of which too many requests are under way: those that wait for something (a
+/// command, a run, an event) and those whose answer is taken slowly.
+pub(crate) async fn at_once(
+    State(edge): State<Edge>,
+    request: axum::extract::Request,
+    next: Next,
+) -> Result<Response, Refusal> {
+    let client = request.extensions().get::<Client>();
+    let under_way = client.and_then(|client| edge.of_clients.take(client));
+    let under_way = under_way.ok_or_else(|| too_many("requests", "of this client"))?;
+    Ok(held_by(next.run(request).await, under_way))
 }

@@ -8,18 +8,27 @@
 //!  accept ─► opening ─► head ─► request … answer ─► idle ─► end
 //!            first      whole   bodies: see body    no request,
 //!            bytes      head                        nothing to send
-//!            ≤ head     ≤ head                      ≤ head (HTTP/1), ≤ idle (HTTP/2)
+//!            ≤ head     ≤ head         taken         ≤ head (HTTP/1), ≤ idle (HTTP/2)
+//!                                      ≤ stall
 //! ```
+//!
+//! One client holds a part of the slots at most. A connection beyond its part gets one of a few places
+//! where every request is refused, and when those are taken it is closed.
 
 mod activity;
+mod door;
 mod opening;
 
+use crate::client::Surplus;
+use crate::settings::EdgeSettings;
 use activity::{Activity, Sending};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use axum::http::Request;
-use futures::TryFutureExt;
+use axum::http::header::CONNECTION;
+use axum::http::{HeaderValue, Request, Response, Version};
+use door::{Door, Entered};
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use std::io;
@@ -28,27 +37,26 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-/// Connections open at the same time. Further ones wait in the listener's queue.
-const CONNECTIONS: usize = 1024;
 /// Requests have this long to end once the server stops.
 const GRACE: Duration = Duration::from_secs(10);
 /// How often an HTTP/2 client is asked whether it is still there, and how long it may take to say.
 const PING: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
-/// After a failed accept (no descriptors left, say) it is tried again after this long.
-const ACCEPT_RETRY: Duration = Duration::from_millis(200);
+/// A connection beyond its client's part is told so and ended within this time.
+const REFUSED_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long a connection may keep its slot without a request.
+/// How long a connection may keep its slot without getting on.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadlines {
     /// For its first bytes, and for the whole head of an HTTP/1 request.
     pub head: Duration,
     /// After its last answer, whichever the protocol; HTTP/1 connections end after `head` already.
     pub idle: Duration,
+    /// While there is an answer of which its client takes nothing.
+    pub stall: Duration,
     /// After it was told that an idle connection ends, for ending it in order.
     pub farewell: Duration,
 }
@@ -58,48 +66,46 @@ impl Default for Deadlines {
         Self {
             head: Duration::from_secs(15),
             idle: Duration::from_secs(60),
+            stall: Duration::from_secs(60),
             farewell: Duration::from_secs(2),
         }
     }
 }
 
-/// Serves until `stop`, then ends in order.
+/// Serves until the settings' `stop`, then ends in order.
 ///
 /// # Errors
 /// Only if the listener's own address cannot be read; a failing connection never ends the server.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
-    stop: CancellationToken,
-) -> io::Result<()> {
-    serve_within(listener, router, stop, Deadlines::default()).await
-}
-
-/// The same with other deadlines.
-///
-/// # Errors
-/// As [`serve`].
-pub async fn serve_within(
-    listener: TcpListener,
-    router: Router,
-    stop: CancellationToken,
-    deadlines: Deadlines,
+    settings: &EdgeSettings,
 ) -> io::Result<()> {
     let address = listener.local_addr()?;
     tracing::info!(%address, "listening");
-    let slots = Arc::new(Semaphore::new(CONNECTIONS));
+    let (stop, deadlines) = (&settings.stop, settings.deadlines);
+    let door = Door::new(listener, settings);
     let http = Arc::new(protocols(deadlines));
     let connections = TaskTracker::new();
-    while let Some((stream, peer, permit)) =
-        stop.run_until_cancelled(accept(&listener, &slots)).await
-    {
+    while let Some(entered) = stop.run_until_cancelled(door.next()).await {
         let (router, http, stop) = (router.clone(), Arc::clone(&http), stop.clone());
         connections.spawn(async move {
-            converse(stream, peer, router, &http, deadlines, stop).await;
-            drop(permit);
+            let Entered {
+                stream,
+                peer,
+                place,
+            } = entered;
+            let surplus = place.is_surplus();
+            let talk = converse(stream, peer, surplus, router, &http, deadlines, stop);
+            if surplus {
+                let _ = tokio::time::timeout(REFUSED_WITHIN, talk).await.is_ok();
+            } else {
+                talk.await;
+            }
+            drop(place);
         });
     }
-    drop(listener);
+    drop(door);
     connections.close();
     match tokio::time::timeout(GRACE, connections.wait()).await {
         Ok(()) => tracing::info!("stopped; every request came to its end"),
@@ -122,33 +128,11 @@ fn protocols(deadlines: Deadlines) -> auto::Builder<TokioExecutor> {
     http
 }
 
-/// The next connection, once there is room for one.
-async fn accept(
-    listener: &TcpListener,
-    slots: &Arc<Semaphore>,
-) -> (TcpStream, SocketAddr, Option<OwnedSemaphorePermit>) {
-    // The semaphore is never closed, so there always is a permit in the end.
-    let permit = slots.clone().acquire_owned().await.ok();
-    loop {
-        match listener.accept().await {
-            Ok((stream, peer)) => {
-                if let Err(fault) = opening::prepare(&stream) {
-                    tracing::debug!(%peer, %fault, "a connection's options could not be set");
-                }
-                return (stream, peer, permit);
-            }
-            Err(fault) => {
-                tracing::warn!(%fault, "a connection could not be accepted");
-                tokio::time::sleep(ACCEPT_RETRY).await;
-            }
-        }
-    }
-}
-
 /// One connection, from its first byte to its end.
 async fn converse(
     stream: TcpStream,
     peer: SocketAddr,
+    surplus: bool,
     router: Router,
     http: &auto::Builder<TokioExecutor>,
     deadlines: Deadlines,
@@ -161,19 +145,22 @@ async fn converse(
     };
     let activity = Activity::new();
     let requests = activity.clone();
-    let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let busy = requests.begin();
-        let mut request = request.map(Body::new);
-        request.extensions_mut().insert(ConnectInfo(peer));
-        let answer = router.clone().oneshot(request);
-        answer.map_ok(|response| response.map(|body| Sending::new(body, busy)))
+        let router = router.clone();
+        async move {
+            let answer = answer(router, request, peer, surplus).await?;
+            Ok::<_, std::convert::Infallible>(answer.map(|body| Sending::new(body, busy)))
+        }
     });
     let connection = http.serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
+    let mut stalled = pin!(activity.stalled_for(deadlines.stall));
     let ended = tokio::select! {
         ended = connection.as_mut() => Some(ended),
         () = stop.cancelled() => None,
         () = activity.idle_for(deadlines.idle) => None,
+        () = stalled.as_mut() => return cut(peer, deadlines),
     };
     let ended = match ended {
         Some(ended) => ended,
@@ -183,10 +170,38 @@ async fn converse(
                 ended = connection.as_mut() => ended,
                 // The client does not answer; nothing of it is under way.
                 () = activity.idle_for(deadlines.farewell) => Ok(()),
+                () = stalled.as_mut() => return cut(peer, deadlines),
             }
         }
     };
     if let Err(fault) = ended {
         tracing::debug!(%peer, fault, "a connection ended early");
     }
+}
+
+/// A client that takes nothing is owed nothing, and its connection is dropped with all that was
+/// meant for it.
+fn cut(peer: SocketAddr, deadlines: Deadlines) {
+    tracing::info!(%peer, stall = ?deadlines.stall, "a connection was cut: its client took nothing of an answer");
+}
+
+/// The answer to one request.
+async fn answer(
+    router: Router,
+    request: Request<Incoming>,
+    peer: SocketAddr,
+    surplus: bool,
+) -> Result<Response<Body>, std::convert::Infallible> {
+    let mut request = request.map(Body::new);
+    let ends = surplus && request.version() < Version::HTTP_2;
+    request.extensions_mut().insert(ConnectInfo(peer));
+    if surplus {
+        request.extensions_mut().insert(Surplus);
+    }
+    let mut answer = router.oneshot(request).await?;
+    if ends {
+        let close = HeaderValue::from_static("close");
+        answer.headers_mut().insert(CONNECTION, close);
+    }
+    Ok(answer)
 }

@@ -5,6 +5,7 @@
 //! reach it through a browser, whatever its DNS says.
 
 use crate::origin::{Authority, Origin};
+use crate::server::Deadlines;
 use ipnet::IpNet;
 use lazaret_domain::{Denial, DenialCode};
 use std::net::SocketAddr;
@@ -25,6 +26,16 @@ pub const BODY_PAUSE: Duration = Duration::from_secs(30);
 pub const JSON_WITHIN: Duration = Duration::from_secs(60);
 /// An upload is read within this time: the largest needs 110 kB a second.
 pub const UPLOAD_WITHIN: Duration = Duration::from_secs(15 * 60);
+/// One client may hold this many connections, a quarter of all.
+pub const CONNECTIONS_PER_CLIENT: usize = 256;
+/// One client, and one key, may have this many requests under way, streams included.
+pub const REQUESTS_EACH: usize = 256;
+/// One client, and one key, may have this many event streams open, a quarter of all.
+pub const STREAMS_EACH: usize = 128;
+/// One client, and one key, may have this many uploads under way, half of all.
+pub const UPLOADS_EACH: usize = 2;
+/// An open stream asks this often whether its key is still good.
+pub const RECHECK_EVERY: Duration = Duration::from_secs(60);
 /// How often a silent stream says that it is alive.
 pub const COMMENT_EVERY: Duration = Duration::from_secs(10);
 
@@ -53,6 +64,18 @@ pub struct EdgeSettings {
     pub requests_per_second: u32,
     /// How often one client may ask at once.
     pub request_burst: u32,
+    /// How many connections one client may hold; a trusted proxy may hold any number.
+    pub connections_per_client: usize,
+    /// How many requests of one client, and of one key, may be under way at the same time.
+    pub requests_each: usize,
+    /// How many event streams one client, and one key, may have open at the same time.
+    pub streams_each: usize,
+    /// How many uploads of one client, and of one key, may be under way at the same time.
+    pub uploads_each: usize,
+    /// How long a connection may keep its slot without getting on.
+    pub deadlines: Deadlines,
+    /// How often an open stream asks whether its key is still good.
+    pub recheck_every: Duration,
     /// How often a silent stream says that it is alive; callers are promised 15 seconds.
     pub comment_every: Duration,
     /// Whether clients of the 2025 revisions get MCP sessions. Only a handler that asks its client
@@ -101,6 +124,12 @@ impl EdgeSettings {
             upload_within: UPLOAD_WITHIN,
             requests_per_second: REQUESTS_PER_SECOND,
             request_burst: REQUEST_BURST,
+            connections_per_client: CONNECTIONS_PER_CLIENT,
+            requests_each: REQUESTS_EACH,
+            streams_each: STREAMS_EACH,
+            uploads_each: UPLOADS_EACH,
+            deadlines: Deadlines::default(),
+            recheck_every: RECHECK_EVERY,
             comment_every: COMMENT_EVERY,
             mcp_sessions: false,
             stop,

@@ -4,23 +4,32 @@
 //! inside a JSON string and cannot end the frame it is in. A client comes back with the number of
 //! the last event it has. What lies between that and the oldest event still there the services tell
 //! as a `gap`, and so they do with a number this run never had.
+//!
+//! ```text
+//!  services ─► task: reads ahead a little, looks at the key ─► queue ─► answer ─► client
+//! ```
+//!
+//! An answer is only worked on when its client takes something. What must go on without it (a read of
+//! the store that was begun, looking at the key) is done by a task of the stream's own.
 
 use crate::auth::Presented;
+use crate::client::Client;
 use crate::problem::Refusal;
 use crate::state::Edge;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures::{StreamExt, future, stream};
+use futures::stream::BoxStream;
+use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use lazaret_api::public::{Event, EventBody, EventKind};
-use lazaret_domain::{Denial, DenialCode, RunId};
+use lazaret_domain::RunId;
 use lazaret_services::Principal;
 use std::convert::Infallible;
-use std::time::Duration;
+use tokio::sync::mpsc;
 
-/// A stream asks this often whether its key is still good.
-const RECHECK_EVERY: Duration = Duration::from_secs(60);
+/// Events that are ready before their client takes them.
+const AHEAD: usize = 16;
 
 /// Where a client wants to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,29 +51,39 @@ pub(crate) fn resume_point(headers: &HeaderMap, after: Option<u64>) -> ResumePoi
     }
 }
 
+/// Who watches.
+pub(crate) struct Watcher {
+    pub(crate) by: Principal,
+    pub(crate) presented: Presented,
+    pub(crate) client: Client,
+}
+
 /// Answers with the stream.
 pub(crate) async fn follow(
     edge: &Edge,
-    by: Principal,
-    presented: Presented,
+    watcher: Watcher,
     run: RunId,
     resume: ResumePoint,
 ) -> Result<Response, Refusal> {
-    let permit = edge.streams.clone().try_acquire_owned().map_err(|_| {
-        Denial::new(DenialCode::RateLimited, "too many streams are open").retry_after(5)
-    })?;
+    let Watcher {
+        by,
+        presented,
+        client,
+    } = watcher;
+    let place = edge.streams.take(client, &by.key)?;
     let (after, unknown) = match resume {
         ResumePoint::After(after) => (after, None),
         ResumePoint::Unknown => (0, Some(unknown_number())),
     };
     let events = edge.services.runs.follow(&by, &run, after).await?;
-    let frames = stream::iter(unknown).chain(events).map(move |event| {
-        let _held = &permit;
-        Ok::<_, Infallible>(frame(&event))
-    });
-    let (stop, revoked) = (edge.settings.stop.clone(), revoked(edge.clone(), presented));
-    let frames = frames.take_until(async move {
-        future::select(Box::pin(stop.cancelled()), Box::pin(revoked)).await;
+    let events = stream::iter(unknown).chain(events).boxed();
+    let (queue, mut frames) = mpsc::channel(AHEAD);
+    tokio::spawn(relay(edge.clone(), presented, events, queue));
+    let frames = stream::poll_fn(move |cx| {
+        let _held = &place;
+        frames
+            .poll_recv(cx)
+            .map(|frame| frame.map(Ok::<_, Infallible>))
     });
     let mut response = Sse::new(frames)
         .keep_alive(
@@ -79,6 +98,29 @@ pub(crate) async fn follow(
         HeaderValue::from_static("no"),
     );
     Ok(response)
+}
+
+/// Passes the events on until they end, the server stops, the key is not good any more, or nobody
+/// wants them. The stream ends with it.
+async fn relay(
+    edge: Edge,
+    presented: Presented,
+    mut events: BoxStream<'static, Event>,
+    queue: mpsc::Sender<sse::Event>,
+) {
+    let pass_on = async {
+        while let Some(event) = events.next().await {
+            if queue.send(frame(&event)).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = pass_on => {}
+        () = edge.settings.stop.cancelled() => {}
+        () = revoked(&edge, &presented) => {}
+        () = queue.closed() => {}
+    }
 }
 
 /// Told to a client that wants to go on after something that is no number of an event.
@@ -118,13 +160,13 @@ fn name(kind: EventKind) -> &'static str {
     }
 }
 
-/// Resolves once the key that opened a stream is good no longer.
-async fn revoked(edge: Edge, presented: Presented) {
+/// Resolves once the key that opened a stream is not known to be good any more: it was revoked, it
+/// has expired, or that cannot be told. Who has a good key comes back with the last number it saw.
+async fn revoked(edge: &Edge, presented: &Presented) {
     loop {
-        tokio::time::sleep(RECHECK_EVERY).await;
-        if let Err(denial) = edge.services.keys.authenticate(&presented.0).await
-            && denial.code == DenialCode::Unauthenticated
-        {
+        tokio::time::sleep(edge.settings.recheck_every).await;
+        if let Err(denial) = edge.services.keys.authenticate(&presented.0).await {
+            tracing::info!(code = %denial.code, "a stream ends: its key is not known to be good");
             return;
         }
     }

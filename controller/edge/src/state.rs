@@ -1,12 +1,14 @@
 //! What handlers share. Cheap to clone; nothing in it changes but counters.
 
 use crate::auth::throttle::Throttle;
+use crate::client::Client;
 use crate::metrics::Counters;
+use crate::places::{Places, Shares};
 use crate::settings::EdgeSettings;
+use lazaret_domain::KeyId;
 use lazaret_services::Services;
 use std::ops::Deref;
 use std::sync::Arc;
-use tokio::sync::Semaphore;
 
 /// Uploads held in memory at the same time.
 const UPLOADS_AT_ONCE: usize = 4;
@@ -22,19 +24,24 @@ pub(crate) struct Shared {
     pub(crate) settings: EdgeSettings,
     pub(crate) throttle: Throttle,
     pub(crate) counters: Counters,
-    pub(crate) uploads: Arc<Semaphore>,
-    pub(crate) streams: Arc<Semaphore>,
+    pub(crate) uploads: Places,
+    pub(crate) streams: Places,
+    /// Requests under way of each client and of each key.
+    pub(crate) of_clients: Shares<Client>,
+    pub(crate) of_keys: Shares<KeyId>,
 }
 
 impl Edge {
     pub(crate) fn new(services: Services, settings: EdgeSettings) -> Self {
         Self(Arc::new(Shared {
-            services,
-            settings,
             throttle: Throttle::default(),
             counters: Counters::default(),
-            uploads: Arc::new(Semaphore::new(UPLOADS_AT_ONCE)),
-            streams: Arc::new(Semaphore::new(STREAMS_AT_ONCE)),
+            uploads: Places::new("uploads", UPLOADS_AT_ONCE, settings.uploads_each),
+            streams: Places::new("event streams", STREAMS_AT_ONCE, settings.streams_each),
+            of_clients: Shares::of(settings.requests_each),
+            of_keys: Shares::of(settings.requests_each),
+            services,
+            settings,
         }))
     }
 }

@@ -166,9 +166,9 @@ impl Controller {
     /// Where the server cannot run.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Failure> {
         let mut edge = self.edge;
-        edge.stop = stop.clone();
-        let router = lazaret_edge::router(self.services.clone(), edge);
-        let served = lazaret_edge::serve(self.listener, router, stop).await;
+        edge.stop = stop;
+        let router = lazaret_edge::router(self.services.clone(), edge.clone());
+        let served = lazaret_edge::serve(self.listener, router, &edge).await;
         let grace = self.settings.stop_grace.duration();
         if tokio::time::timeout(grace, self.services.stop())
             .await

@@ -6,6 +6,7 @@
 
 use crate::auth::{Caller, bearer, unauthenticated};
 use crate::client::Client;
+use crate::places::{held_by, too_many};
 use crate::problem::Refusal;
 use crate::state::Edge;
 use crate::table::{Access, AccessTable};
@@ -70,6 +71,8 @@ pub(crate) async fn check(
     if let Some(scope) = needed {
         principal.require(scope)?;
     }
+    let under_way = guard.edge.of_keys.take(&principal.key);
+    let under_way = under_way.ok_or_else(|| too_many("requests", "of this API key"))?;
     request.extensions_mut().insert(Caller(principal));
-    Ok(next.run(request).await)
+    Ok(held_by(next.run(request).await, under_way))
 }

@@ -1,7 +1,7 @@
 //! What happens in a run: as a stream, as pages, and its log as text.
 
 use crate::auth::{Caller, Presented};
-use crate::extract::{Segment, UrlQuery};
+use crate::extract::{OneClient, Segment, UrlQuery};
 use crate::problem::Refusal;
 use crate::sse;
 use crate::state::Edge;
@@ -42,19 +42,19 @@ pub(super) async fn get_events(
     State(edge): State<Edge>,
     Caller(by): Caller,
     Extension(presented): Extension<Presented>,
+    OneClient(client): OneClient,
     Segment(run): Segment<RunId>,
     UrlQuery(query): UrlQuery<EventsQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     if wants_stream(&headers, &query) {
-        return sse::follow(
-            &edge,
+        let watcher = sse::Watcher {
             by,
             presented,
-            run,
-            sse::resume_point(&headers, query.after),
-        )
-        .await;
+            client,
+        };
+        let resume = sse::resume_point(&headers, query.after);
+        return sse::follow(&edge, watcher, run, resume).await;
     }
     let page = edge
         .services

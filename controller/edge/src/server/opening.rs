@@ -36,17 +36,25 @@ pub(super) async fn opened(stream: TcpStream) -> io::Result<Opened> {
     Ok(join(Cursor::new(seen).chain(read), write))
 }
 
-/// Has the kernel notice peers that went away without a word, and small answers go out at once.
+/// Bytes of answers that the kernel holds for one connection. What it holds counts as taken, so with
+/// more of it a slow client that gets on would look like one that does not.
+const SEND_BUFFER: usize = 256 << 10;
+
+/// Has the kernel notice peers that went away without a word, or that take nothing of what it holds
+/// for them for so long, and small answers go out at once.
 ///
 /// # Errors
 /// What the kernel says.
-pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
+pub(super) fn prepare(stream: &TcpStream, stall: Duration) -> io::Result<()> {
     use rustix::net::sockopt;
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, PROBE_AFTER)?;
     sockopt::set_tcp_keepintvl(stream, PROBE_EVERY)?;
     sockopt::set_tcp_keepcnt(stream, PROBES)?;
+    sockopt::set_socket_send_buffer_size(stream, SEND_BUFFER)?;
+    let stall = u32::try_from(stall.as_millis()).unwrap_or(u32::MAX);
+    sockopt::set_tcp_user_timeout(stream, stall)?;
     Ok(())
 }
 
@@ -102,8 +110,9 @@ mod tests {
     async fn the_kernel_asks_silent_peers() {
         use rustix::net::sockopt;
         let (_client, server) = pair().await;
-        prepare(&server).unwrap();
+        prepare(&server, Duration::from_secs(7)).unwrap();
         assert!(sockopt::socket_keepalive(&server).unwrap());
         assert_eq!(sockopt::tcp_keepidle(&server).unwrap(), PROBE_AFTER);
+        assert_eq!(sockopt::tcp_user_timeout(&server).unwrap(), 7000);
     }
 }

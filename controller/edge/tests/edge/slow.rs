@@ -18,8 +18,8 @@ async fn stalled_bodies_are_given_up_and_leave_room_for_others() {
     let run = house.finished("").await.run;
     let path = format!("/api/v1/runs/{run}/files/data.bin");
     let given_up = (400, "invalid_request".to_owned());
-    // As many as may be read at the same time.
-    let uploads = (0..4).map(|_| house.send("PUT", &path, stalled()));
+    // As many as one caller may have under way.
+    let uploads = (0..2).map(|_| house.send("PUT", &path, stalled()));
     for answer in futures::future::join_all(uploads).await {
         assert_eq!(answer.refusal(), given_up);
     }

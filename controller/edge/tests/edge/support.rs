@@ -32,6 +32,7 @@ pub struct House {
     pub router: Router,
     pub services: Services,
     pub host: FakeHost,
+    pub store: Arc<SqliteStore>,
     pub stop: CancellationToken,
     /// A token of scope `admin`.
     pub admin: String,
@@ -82,13 +83,14 @@ impl House {
         let stop = CancellationToken::new();
         let mut settings = settings(&stop);
         change(&mut settings);
-        let (services, host, directory) = services().await;
+        let (services, host, store, directory) = services_and_store().await;
         let router = lazaret_edge::router(services.clone(), settings);
         let admin = token(&services, Scope::Admin).await;
         Self {
             router,
             services,
             host,
+            store,
             stop,
             admin,
             _directory: directory,
@@ -224,14 +226,17 @@ pub async fn token(services: &Services, scope: Scope) -> String {
 }
 
 pub async fn services() -> (Services, FakeHost, tempfile::TempDir) {
+    let (services, host, _, directory) = services_and_store().await;
+    (services, host, directory)
+}
+
+async fn services_and_store() -> (Services, FakeHost, Arc<SqliteStore>, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let (host, name) = (FakeHost::new(), "box".parse().unwrap());
+    let path = directory.path().join("db");
+    let store = Arc::new(SqliteStore::open(&path).await.unwrap());
     let ports = Ports {
-        store: Arc::new(
-            SqliteStore::open(&directory.path().join("db"))
-                .await
-                .unwrap(),
-        ),
+        store: store.clone(),
         links: Arc::new(FakeLinks::default().with(&name, &host)),
         clock: Arc::new(SystemClock),
         random: Arc::new(SystemRandom),
@@ -260,7 +265,7 @@ pub async fn services() -> (Services, FakeHost, tempfile::TempDir) {
         .enroll(&Principal::controller(), enroll)
         .await
         .unwrap();
-    (services, host, directory)
+    (services, host, store, directory)
 }
 
 pub fn command() -> CreateRun {

@@ -72,7 +72,7 @@ async fn main() -> anyhow::Result<()> {
 
     let fixture = Fixture::new(settings.mcp_sessions)?;
     let product =
-        lazaret_edge::router_with_mcp(services.clone(), settings, move || fixture.clone());
+        lazaret_edge::router_with_mcp(services.clone(), settings.clone(), move || fixture.clone());
     writeln!(
         std::io::stdout(),
         "{}",
@@ -86,7 +86,7 @@ async fn main() -> anyhow::Result<()> {
             stop.cancel();
         }
     });
-    lazaret_edge::serve(listener, with_bearer(product, &token)?, stop).await?;
+    lazaret_edge::serve(listener, with_bearer(product, &token)?, &settings).await?;
     services.stop().await;
     Ok(())
 }
