@@ -19,6 +19,7 @@ mod mcp_runs;
 mod mcp_watch;
 mod names;
 mod origin;
+mod revoked;
 mod served;
 mod server;
 mod shares;
