@@ -33,12 +33,11 @@ image: guest ## Builds the guest image that the tests boot
 	@cargo build --quiet --bin lazaret
 	@target/debug/lazaret image build --agent $(GUEST) --images $(IMAGES) --cache $(CURDIR)/target/image-cache
 
-lint: ## Format, clippy (the fuzz targets too), dependency policy
+lint: ## Format, clippy, dependency policy
 	@scripts/prepare test
 	@cargo fmt --all --check
-	@cargo clippy --workspace --all-targets --quiet -- -D warnings
 	@cargo fmt --manifest-path fuzz/Cargo.toml --check
-	@CARGO_TARGET_DIR=target cargo clippy --manifest-path fuzz/Cargo.toml --no-default-features --quiet -- -D warnings
+	@cargo clippy --workspace --all-targets --quiet -- -D warnings
 	@$(TOOLS)/cargo-deny --log-level error check bans licenses sources
 
 test: ## Every test there is, the ones with real guests included
