@@ -3,7 +3,10 @@
 //! | request | does |
 //! | --- | --- |
 //! | `GET /v1/health` | [`Health`] |
-//! | `POST /v1/adopt` | [`Adopt`] → [`Adopted`]; once; nothing else but health is answered before |
+//! | `POST /v1/adopt` | [`Adopt`] → [`Adopted`]; nothing else but health is answered before. Once; and again after a `nap`, for a copy that becomes another sandbox: what ran is killed then |
+//! | `POST /v1/nap` | stops all work where it stands and writes the disk out; only health, `adopt` and `wake` are answered then. Idempotent |
+//! | `POST /v1/wake` | [`Wake`] → [`Clock`]: new entropy and the wall clock; work still stands still, and the clock can be set again |
+//! | `POST /v1/go-on` | work goes on. Idempotent |
 //! | `PUT /v1/clock` | [`Clock`] → [`Clock`]: sets the wall clock, and what it says then |
 //! | `POST /v1/exec` | body: [`ExecSpec`] as one length-prefixed (u32, big-endian) JSON, then standard input; answer: [`crate::frame`]s, the last of which is an exit frame. Dropping the answer kills the command's process group |
 //! | `GET /v1/list?path=P` | [`Listing`] of a directory of the workspace |
@@ -70,6 +73,9 @@ pub struct Health {
     pub uptime_ms: u64,
     /// Whether it was told who it is.
     pub adopted: bool,
+    /// Whether its work stands still.
+    #[serde(default)]
+    pub napping: bool,
 }
 
 /// Tells a guest who it is.
@@ -105,6 +111,16 @@ pub struct Adopted {
 pub struct Clock {
     /// Nanoseconds since 1970.
     pub wall_clock_ns: i64,
+}
+
+/// Tells a guest that napped what it missed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wake {
+    /// The wall clock: nanoseconds since 1970.
+    pub wall_clock_ns: i64,
+    /// 64 fresh random bytes, base64: the saved state may be woken more than once.
+    pub entropy: String,
 }
 
 /// A command to run as [`AGENT_USER`], never as root.

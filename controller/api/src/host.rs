@@ -9,6 +9,10 @@
 //! | `PUT /v1/sandboxes/{id}` | [`SandboxSpec`] → [`Sandbox`]; creates it; again with the same spec: the same sandbox; with another: `spec_mismatch` |
 //! | `GET /v1/sandboxes/{id}` | [`Sandbox`]; with `?until=settled&wait_ms=N` waits until it is no longer forking, or so long |
 //! | `DELETE /v1/sandboxes/{id}` | ends and removes it from every state, idempotent; answers when nothing is left |
+//! | `POST /v1/sandboxes/{id}/sleep` | [`Sandbox`], asleep: its memory is saved and its VMM ended; `sandbox_busy` while commands run or files move; idempotent |
+//! | `POST /v1/sandboxes/{id}/wake?from=memory\|disk` | [`Sandbox`], ready again; from disk: it boots anew, what was in memory is given up; idempotent. What was saved stays until the guest has answered |
+//! | `POST /v1/sandboxes/{id}/copies` | [`CopyInto`] → [`Copied`]: copies of the sandbox as it is at one moment, memory and disk, each a sandbox of its own. Idempotent by their ids |
+//! | `PUT /v1/sandboxes/{id}/keep` | [`Keep`] → [`Sandbox`]; one that is kept may sleep for ever |
 //! | `PUT /v1/sandboxes/{id}/execs/{exec}` | [`ExecRequest`] → [`Exec`]; starts it once, whoever asks how often |
 //! | `GET …/execs/{exec}` | [`Exec`] |
 //! | `GET …/execs/{exec}/output?offset=N&follow=BOOL` | [`crate::frame`]s from that offset on |
@@ -86,8 +90,17 @@ pub struct SandboxSpec {
     pub cpus: Cpus,
     /// The size of its disk.
     pub disk: ByteSize,
-    /// It is ended after this long, by the host, whatever else happens.
+    /// It is ended after being awake for so long, by the host, whatever else happens.
     pub max_duration: Span,
+    /// The sandbox that this one is a copy of. Such a one comes into being by `copies` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy_of: Option<SandboxId>,
+    /// It is put to sleep after running no command and moving no file for so long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_sleep: Option<Span>,
+    /// It is ended after sleeping for so long, unless it is kept.
+    #[serde(default = "default_sleep_ttl")]
+    pub sleep_ttl: Span,
     /// What accelerators are allowed.
     pub accel: AccelChoice,
     /// What it may reach besides the gateway's services.
@@ -98,6 +111,65 @@ pub struct SandboxSpec {
     pub boot_deadline: Span,
     /// How many times booting is tried.
     pub boot_tries: u8,
+}
+
+/// The default of [`SandboxSpec::sleep_ttl`].
+#[must_use]
+pub fn default_sleep_ttl() -> Span {
+    Span::seconds(24 * 3600)
+}
+
+/// Whether a sandbox is exempt from its sleep TTL. Its longest duration still counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Keep {
+    /// Whether it is.
+    pub keep: bool,
+}
+
+/// The most copies that are made at once.
+pub const MAX_COPIES: usize = 8;
+
+/// The copies that are to be made of a sandbox. The machine of each is that of the sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CopyInto {
+    /// Their ids, 1 to [`MAX_COPIES`].
+    pub copies: Vec<SandboxId>,
+}
+
+/// The copies of a sandbox, on their way up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Copied {
+    /// The copies.
+    pub copies: Vec<Sandbox>,
+    /// For how long the sandbox stood still, in milliseconds. Nothing, if all copies were there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause_ms: Option<u64>,
+}
+
+impl SandboxSpec {
+    /// The specification of a copy of that sandbox.
+    #[must_use]
+    pub fn copied(&self, from: &SandboxId) -> Self {
+        Self {
+            copy_of: Some(from.clone()),
+            ..self.clone()
+        }
+    }
+}
+
+/// What a sandbox is woken from.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum WakeFrom {
+    /// Its memory, as it fell asleep.
+    #[default]
+    Memory,
+    /// Its disk alone: it boots.
+    Disk,
 }
 
 /// What a template is to be made for.
@@ -204,8 +276,16 @@ pub struct Sandbox {
     pub end: Option<End>,
     /// When it was asked for.
     pub created_at: Timestamp,
-    /// When the host will end it.
-    pub deadline: Timestamp,
+    /// When the host will end it: what is left of its longest duration, or, asleep, of its sleep TTL.
+    /// One that sleeps and is kept has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    /// Since when it sleeps, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asleep_since: Option<Timestamp>,
+    /// Whether it is exempt from its sleep TTL.
+    #[serde(default)]
+    pub kept: bool,
     /// The accelerator in use, once chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accel: Option<Accel>,

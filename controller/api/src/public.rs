@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | `problem` | how every refusal is told |
 //! | `delegate` | what a caller asks for when delegating a task |
+//! | `fork` | what a caller asks for when forking a run |
 //! | `runs` | a run as callers see it: how it stands, what it changed, its end |
 //! | `events` | what happens in a run, one event after the other |
 //! | `workspace` | what lies in the workspace of a run, and commands beside the run |
@@ -16,6 +17,7 @@
 
 mod delegate;
 mod events;
+mod fork;
 mod hosts;
 mod keys;
 mod problem;
@@ -25,6 +27,7 @@ mod workspace;
 
 pub use delegate::{AgentKind, CreateRun, EgressChoice, EgressMode};
 pub use events::{Event, EventBody, EventKind, EventPage};
+pub use fork::{ForkRun, Forked};
 pub use hosts::{EnrollHost, Host, HostAdmission, HostList, SetAdmission};
 pub use keys::{CreateKey, Key, KeyList, NewKey, Scope};
 pub use problem::Problem;

@@ -143,6 +143,13 @@ denial_codes! {
     StaleFence = "stale_fence", Conflict;
     /// The sandbox is not ready for this.
     SandboxNotReady = "sandbox_not_ready", Conflict;
+    /// The sandbox sleeps; it has to be woken for this.
+    SandboxAsleep = "sandbox_asleep", Conflict;
+    /// The sandbox runs commands or moves files.
+    SandboxBusy = "sandbox_busy", Conflict;
+    /// What was saved of the sandbox does not fit the host any more, or is damaged; it can be booted
+    /// from its disk.
+    SavedStateUnfit = "saved_state_unfit", Conflict;
     /// The sandbox is being or has been ended.
     SandboxGone = "sandbox_gone", Gone;
     /// The host is drained or retired.
@@ -179,6 +186,8 @@ denial_codes! {
     AcceleratorProbing = "accelerator_probing", Unavailable;
     /// The guest did not come up within its deadline, after all retries.
     BootFailed = "boot_failed", Unavailable;
+    /// The sandbox did not wake; it still sleeps, and nothing of it is lost.
+    WakeFailed = "wake_failed", Unavailable;
     /// The guest agent stopped answering.
     GuestUnreachable = "guest_unreachable", Unavailable;
     /// The uplink to the controller is down.

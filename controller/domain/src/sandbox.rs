@@ -48,8 +48,10 @@ pub enum SandboxEvent {
 pub enum EndCause {
     /// It was asked to end.
     Teardown,
-    /// Its longest duration passed.
+    /// It was awake for its longest duration.
     RunCap,
+    /// It slept longer than its sleep TTL, and nobody had asked to keep it.
+    SleepTtl,
     /// The guest did not come up within its deadline, after all retries.
     BootFailed,
     /// The guest's kernel panicked.
@@ -77,6 +79,7 @@ impl EndCause {
         match self {
             Self::Teardown => "teardown",
             Self::RunCap => "run_cap",
+            Self::SleepTtl => "sleep_ttl",
             Self::BootFailed => "boot_failed",
             Self::GuestPanic => "guest_panic",
             Self::GuestShutdown => "guest_shutdown",
@@ -95,6 +98,7 @@ impl EndCause {
         match self {
             Self::Teardown => "the sandbox was torn down",
             Self::RunCap => "the sandbox reached its longest duration (the run cap)",
+            Self::SleepTtl => "the sandbox slept longer than its sleep TTL",
             Self::BootFailed => "the guest did not come up within its boot deadline",
             Self::GuestPanic => "the guest's kernel panicked",
             Self::GuestShutdown => "the guest shut itself down",

@@ -8,6 +8,7 @@
 //! removal) is finished first, whoever stopped waiting for it; a template that it was making of its
 //! own accord is given up.
 
+mod copies;
 mod create;
 mod destroy;
 mod info;
@@ -20,9 +21,9 @@ use crate::wire::{Answer, Refused, fence, json, known_protocol, read};
 use axum::body::Body;
 use axum::extract::{Path, Request, State as Shared};
 use axum::response::IntoResponse;
-use axum::routing::{any, get, put};
+use axum::routing::{any, get, post, put};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use lazaret_api::host::{SandboxSpec, TemplateSpec};
+use lazaret_api::host::{CopyInto, SandboxSpec, TemplateSpec};
 use lazaret_api::{PROTOCOL, PROTOCOL_HEADER};
 use lazaret_domain::{Denial, DenialCode, SandboxId};
 use std::future::Future;
@@ -83,6 +84,7 @@ fn router(session: Session) -> axum::Router {
             "/v1/sandboxes/{id}",
             get(inspect).put(create).delete(destroy),
         )
+        .route("/v1/sandboxes/{id}/copies", post(copy))
         .route("/v1/sandboxes/{id}/{*rest}", any(pass_on))
         .fallback(nothing_here)
         .layer(axum::middleware::map_response(name_generation))
@@ -164,6 +166,20 @@ async fn create(
         .work
         .spawn(async move { closing.run_until_cancelled(after).await });
     json(&sandbox)
+}
+
+async fn copy(
+    Shared(session): Owner,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    known_protocol(&headers)?;
+    let (id, fence) = (sandbox_id(&id)?, fence(&headers)?);
+    let wanted: CopyInto = read(body, SPEC).await?;
+    session.state.sandbox(&id).pass_fence(fence)?;
+    let made = copies::copies(session.state.clone(), id, fence, wanted);
+    json(&session.finish(made).await?)
 }
 
 async fn make_template(Shared(session): Owner, headers: HeaderMap, body: Body) -> Answer {

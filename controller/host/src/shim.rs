@@ -15,6 +15,7 @@
 //! sandbox is destroyed. Killed, it takes QEMU along, because QEMU dies with the thread that
 //! started it.
 
+mod activity;
 mod api;
 mod driver;
 mod execs;
@@ -23,21 +24,23 @@ mod log;
 mod recording;
 
 pub(crate) use api::{After, Reading, read_frames};
-pub(crate) use driver::newborn;
+pub(crate) use driver::{Moment, ORIGIN, ORIGIN_MEMORY, SNAPSHOT, SNAPSHOT_MEMORY, newborn};
 pub(crate) use execs::{NOTE, Note};
 pub(crate) use log::Bounded;
 pub(crate) use recording::{Recording, exit_frame};
 
 use crate::gateway::EgressLog;
 use crate::process::Identity;
-use crate::state::{Record, SandboxDir, State};
+use crate::state::{LAYERS, Record, SandboxDir, State};
 use crate::vmm::Console;
+use activity::Activity;
 use anyhow::Context;
 use driver::{Asks, Driver};
 use lazaret_api::host::{EgressRecords, Sandbox};
 use lazaret_domain::SandboxId;
 use lazaret_domain::sandbox::SandboxState;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 use tokio::net::UnixListener;
 use tokio::sync::{Semaphore, watch};
@@ -52,6 +55,10 @@ pub(crate) const STATUS: &str = "status.json";
 pub(crate) const CONSOLE: &str = "console.txt";
 pub(crate) const EGRESS: &str = "egress.json";
 pub(crate) const EXECS: &str = "execs";
+pub(crate) const LOG: &str = "shim.log";
+
+/// What of a sandbox's directory stays when the sandbox has ended, to be asked for.
+const KEPT: [&str; 7] = [RECORD, SHIM, STATUS, CONSOLE, EGRESS, EXECS, LOG];
 
 /// How long answers in flight may take once the sandbox has ended.
 const FAREWELL: Duration = Duration::from_secs(3);
@@ -80,6 +87,7 @@ pub async fn run(state: State, id: SandboxId) -> anyhow::Result<()> {
     let execs = execs::Execs::new(dir.join(EXECS));
     let egress = EgressLog::default();
     let (asks, asked) = Asks::channel();
+    let activity = Activity::default();
     let (guest, guest_seen) = watch::channel(None);
     let api = api::Shim {
         id: id.clone(),
@@ -90,6 +98,7 @@ pub async fn run(state: State, id: SandboxId) -> anyhow::Result<()> {
         execs: execs.clone(),
         egress: egress.clone(),
         asks,
+        activity: activity.clone(),
         transfers: Arc::new(Semaphore::new(api::TRANSFERS)),
     };
     let listener = UnixListener::bind(dir.shim_socket()).context("listen on the shim's socket")?;
@@ -102,17 +111,20 @@ pub async fn run(state: State, id: SandboxId) -> anyhow::Result<()> {
     ));
 
     let driver = Driver {
-        state,
+        state: state.clone(),
         dir: dir.clone(),
         record,
         published,
         console: console.clone(),
         guest,
         egress: egress.clone(),
+        activity,
+        layers: AtomicU32::new(0),
     };
     let gone = driver.run(asked).await;
     execs.end_all().await;
     keep(&dir, &gone.sandbox, &console, &egress);
+    state.collect_layers();
     gone.announce();
 
     closing.cancel();
@@ -130,8 +142,18 @@ fn keep(dir: &SandboxDir, sandbox: &Sandbox, console: &Console, egress: &EgressL
     if let Err(error) = kept {
         tracing::error!(%error, "the end of the sandbox could not be written down");
     }
-    for leftover in [dir.shim_socket(), dir.join(driver::DISK), dir.join(VMM)] {
-        let _ = std::fs::remove_file(leftover);
+    let entries = std::fs::read_dir(dir.path())
+        .into_iter()
+        .flatten()
+        .flatten();
+    for entry in entries {
+        let name = entry.file_name();
+        let kept = KEPT.iter().any(|kept| name == *kept);
+        if name == LAYERS {
+            let _ = std::fs::remove_dir_all(entry.path());
+        } else if !kept {
+            let _ = std::fs::remove_file(entry.path());
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 //!       images/<digest>/          guest images
 //!       disks/                    formatted, empty file systems that sandbox disks are laid over
 //!       templates/<key>/          frozen guests that sandboxes are forked from
+//!       layers/                   what disks were when copies were made of their sandboxes
 //!       fences/<id>               the highest fence seen, kept for a day after the sandbox
 //!       uplink.sock               the way to the controller, while there is one
 //!       sandboxes/<id>/           all of one sandbox
@@ -14,6 +15,7 @@
 //!           status.json           what it was when it last changed
 //!           shim.sock             its shim
 //!           disk.qcow2            its disk
+//!           memory.lz4            what was saved of it, while it sleeps
 //!           execs/<exec>/         its commands and their output
 //! ```
 //!
@@ -22,9 +24,13 @@
 
 mod fence;
 mod files;
+mod layers;
+mod places;
 mod sandbox_dir;
 
 pub(crate) use files::{private_dir, private_file, replace, replace_as};
+pub(crate) use layers::LAYERS;
+pub(crate) use places::Waking;
 pub(crate) use sandbox_dir::DISK;
 pub use sandbox_dir::{Record, SandboxDir};
 
@@ -64,6 +70,7 @@ impl State {
         private_dir(&root.join("disks"))?;
         private_dir(&root.join("fences"))?;
         private_dir(&root.join("templates"))?;
+        private_dir(&root.join("layers"))?;
         let longest = root
             .join("sandboxes")
             .join("s0123456789abcdef")
@@ -200,6 +207,7 @@ impl State {
     /// The lock is the proof that nobody is at it.
     pub(crate) fn sweep(&self, _lock: &StateLock) {
         self.prune_fences();
+        self.collect_layers();
         let Ok(entries) = std::fs::read_dir(self.root.join("sandboxes")) else {
             return;
         };

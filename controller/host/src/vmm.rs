@@ -4,6 +4,7 @@
 //! ```text
 //!   we listen on four sockets ─► start QEMU ─► it connects to all four ─► the sockets' names go
 //!                                                 monitor · console · control · cable
+//!   (of a saved machine QEMU listens for `control`, and is connected to once the guest runs)
 //! ```
 //!
 //! QEMU gets no descriptor from us, may make no process, may gain no rights, and is killed by the
@@ -12,22 +13,27 @@
 mod arguments;
 mod confine;
 mod console;
+mod control;
 mod disk;
 mod monitor;
+mod saved;
 mod tsc;
 mod words;
 
 pub(crate) use arguments::{Machine, Origin, TOOLS, find};
 pub(crate) use confine::Cage;
 pub(crate) use console::{Console, Seen};
-pub(crate) use disk::{base_of, copy_disk, make_disk};
+pub(crate) use control::Control;
+pub(crate) use disk::{base_of, copy_disk, make_disk, make_layer};
+pub(crate) use monitor::Holds;
+pub(crate) use saved::{load, load_plain, save};
 pub(crate) use words::{first as first_words, tame};
 
 use crate::process::Identity;
 use lazaret_api::host::Confinement;
 use lazaret_domain::{Denial, DenialCode};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -51,6 +57,10 @@ pub(crate) struct Vmm {
     pub identity: Identity,
     /// What really confines it.
     pub confinement: Confinement,
+    /// Layers that were laid over the disk while it ran.
+    layers: u32,
+    /// The file of the last of them.
+    top: Option<PathBuf>,
     /// Kept open: QEMU's monitor accepts one connection.
     monitor: monitor::Monitor,
 }
@@ -60,41 +70,42 @@ pub(crate) struct Lines {
     /// The guest's serial console.
     pub console: UnixStream,
     /// The guest agent's port.
-    pub control: UnixStream,
+    pub control: Control,
     /// The other end of the guest's network card.
     pub cable: UnixStream,
 }
 
 /// Sockets that QEMU will connect to. Their names are removed once it has, or when this is dropped.
 struct Ends {
-    sockets: [(UnixListener, std::path::PathBuf); 4],
+    sockets: [(UnixListener, PathBuf); 3],
+    control: control::End,
 }
 
 impl Ends {
-    fn listen(dir: &Path) -> io::Result<Self> {
+    fn listen(machine: &Machine, dir: &Path) -> io::Result<Self> {
         let bind = |name: &str| {
             let path = dir.join(name);
-            match std::fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            Ok((UnixListener::bind(&path)?, path))
+            Ok::<_, io::Error>((control::bind(&path)?, path))
         };
         Ok(Self {
             sockets: [
                 bind(arguments::MONITOR)?,
                 bind(arguments::CONSOLE)?,
-                bind(arguments::CONTROL)?,
                 bind(arguments::CABLE)?,
             ],
+            control: control::End::of(&machine.origin, dir.join(arguments::CONTROL))?,
         })
     }
 
-    async fn accept(&self) -> io::Result<[UnixStream; 4]> {
-        let [a, b, c, d] = &self.sockets;
-        let (a, b, c, d) =
-            tokio::try_join!(a.0.accept(), b.0.accept(), c.0.accept(), d.0.accept())?;
-        Ok([a.0, b.0, c.0, d.0])
+    async fn accept(&self) -> io::Result<([UnixStream; 3], Control)> {
+        let [a, b, c] = &self.sockets;
+        let (a, b, c, control) = tokio::try_join!(
+            a.0.accept(),
+            b.0.accept(),
+            c.0.accept(),
+            self.control.accept()
+        )?;
+        Ok(([a.0, b.0, c.0], control))
     }
 }
 
@@ -119,7 +130,7 @@ pub(crate) async fn start(
     cage: Cage,
 ) -> Result<(Vmm, Lines), Denial> {
     let fault = |doing: &str, error: io::Error| crate::state::internal(doing, &error);
-    let ends = Ends::listen(dir).map_err(|error| fault("listen for QEMU", error))?;
+    let ends = Ends::listen(machine, dir).map_err(|error| fault("listen for QEMU", error))?;
     let mut command = machine.command(dir)?;
     let mut child = command
         .stdin(Stdio::null())
@@ -136,7 +147,7 @@ pub(crate) async fn start(
     let complaint = Arc::new(Mutex::new(String::new()));
     let complaints = tokio::spawn(collect(child.stderr.take(), Arc::clone(&complaint)));
     let connected = async {
-        let [monitor, console, control, cable] = ends.accept().await?;
+        let ([monitor, console, cable], control) = ends.accept().await?;
         let monitor = monitor::Monitor::greet(monitor).await?;
         io::Result::Ok((
             monitor,
@@ -163,6 +174,8 @@ pub(crate) async fn start(
                     complaints,
                     identity,
                     confinement,
+                    layers: 0,
+                    top: None,
                     monitor,
                 },
                 lines,
@@ -203,25 +216,15 @@ impl Vmm {
         limit: Duration,
     ) -> io::Result<()> {
         self.monitor.freeze(state).await?;
-        self.monitor.quit().await?;
-        let status = tokio::time::timeout(limit, self.child.wait()).await??;
-        if status.success() {
-            Ok(())
-        } else {
-            Err(io::Error::other(format!("QEMU ended with {status}")))
-        }
+        self.quit(limit).await
     }
 
-    /// Loads the state of its devices and lets it run: it was started from a template's memory.
+    /// Loads the state of a machine that waits for one. It does not run before [`Self::go_on`].
     ///
     /// # Errors
     /// QEMU refuses the state; its own words are in the error.
-    pub(crate) async fn resume(&mut self, state: &std::fs::File) -> io::Result<()> {
-        let loaded = match self.monitor.load(state).await {
-            Ok(()) => self.monitor.run().await,
-            Err(error) => Err(error),
-        };
-        let Err(error) = loaded else {
+    pub(crate) async fn load(&mut self, state: &std::fs::File, holds: Holds) -> io::Result<()> {
+        let Err(error) = self.monitor.load(state, holds).await else {
             return Ok(());
         };
         // It ends when it refuses a state, and has said why by then.
@@ -229,6 +232,51 @@ impl Vmm {
         let _ = tokio::time::timeout(LAST_WORDS, &mut self.complaints).await;
         let words = self.complaint();
         Err(io::Error::other(format!("{error}: {}", words.trim())))
+    }
+
+    /// Stops the machine and writes all of it, memory included, where `state` leads. It stays stopped.
+    ///
+    /// # Errors
+    /// QEMU refuses or cannot write. The machine may be stopped then, see [`Self::go_on`].
+    pub(crate) async fn save(&mut self, state: &std::fs::File) -> io::Result<()> {
+        self.monitor.save(state).await
+    }
+
+    /// Stops the machine, lays a layer over its disk, and writes all of it. It stays stopped.
+    ///
+    /// # Errors
+    /// QEMU refuses or cannot write. The machine may be stopped then, see [`Self::go_on`].
+    pub(crate) async fn copy(&mut self, state: &std::fs::File, layer: &Path) -> io::Result<()> {
+        self.monitor
+            .copy(state, layer, &mut self.layers, &mut self.top)
+            .await
+    }
+
+    /// Whether that is the layer of the disk that it writes to, laid over it while it ran.
+    pub(crate) fn writes_to(&self, layer: &Path) -> bool {
+        self.top.as_deref() == Some(layer)
+    }
+
+    /// Lets a machine run that was loaded or stopped.
+    ///
+    /// # Errors
+    /// QEMU refuses.
+    pub(crate) async fn go_on(&mut self) -> io::Result<()> {
+        self.monitor.run().await
+    }
+
+    /// Has it end in order, so that its disk is whole.
+    ///
+    /// # Errors
+    /// QEMU refuses, or does not end within `limit`.
+    pub(crate) async fn quit(&mut self, limit: Duration) -> io::Result<()> {
+        self.monitor.quit().await?;
+        let status = tokio::time::timeout(limit, self.child.wait()).await??;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(io::Error::other(format!("QEMU ended with {status}")))
+        }
     }
 
     /// Kills it, reaps it and removes what confined it. Returns when nothing of it is left.

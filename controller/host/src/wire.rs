@@ -115,7 +115,11 @@ pub(crate) fn known_protocol(headers: &HeaderMap) -> Result<(), Denial> {
 }
 
 /// The denial in an answer that is not a success, or what can be said about it.
-pub(crate) async fn denial_of(response: http::Response<hyper::body::Incoming>) -> Denial {
+pub(crate) async fn denial_of<B>(response: http::Response<B>) -> Denial
+where
+    B: http_body::Body,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     let status = response.status();
     match read_bytes(response.into_body(), 64 << 10).await {
         Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|_| {

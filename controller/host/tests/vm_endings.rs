@@ -180,6 +180,9 @@ async fn a_guest_that_does_not_come_up_is_tried_again_and_given_up() {
     let hasty = SandboxSpec {
         boot_deadline: "300ms".parse().unwrap(),
         boot_tries: 2,
+        copy_of: None,
+        idle_sleep: None,
+        sleep_ttl: lazaret_api::host::default_sleep_ttl(),
         ..spec()
     };
     session.create(&id, &hasty).await.unwrap();

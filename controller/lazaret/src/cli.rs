@@ -61,7 +61,17 @@ pub enum Command {
     Put(Put),
     /// Ends a run's work and keeps its sandbox
     Cancel(OneRun),
-    /// Runs a command beside a run, in its sandbox
+    /// Puts a run's sandbox to sleep: its memory is saved, and nothing of it runs
+    Sleep(OneRun),
+    /// Wakes a run's sandbox
+    Wake(Wake),
+    /// Exempts a run's sandbox from its sleep TTL
+    Keep(OneRun),
+    /// Lets the sleep TTL of a run's sandbox count again
+    Unkeep(OneRun),
+    /// Copies a run as it is, memory and disk, and runs a command in each copy
+    Fork(Fork),
+    /// Runs a command beside a run, in its sandbox; wakes it if it sleeps
     Exec(Exec),
     /// Ends a run and removes everything it holds
     Teardown(OneRun),
@@ -86,6 +96,34 @@ pub struct Json {
     /// Print one JSON document
     #[arg(long)]
     pub json: bool,
+}
+
+/// `lazaret fork`.
+#[derive(Debug, Args)]
+pub struct Fork {
+    /// The run
+    #[arg(value_name = "RUN")]
+    pub run: RunId,
+    /// How many copies, 1 to 8
+    #[arg(short, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8))]
+    pub n: u32,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub json: Json,
+    /// Program and arguments for each copy, given to no shell; without them a copy is done at once
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+/// `lazaret wake`.
+#[derive(Debug, Args)]
+pub struct Wake {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub run: OneRun,
+    /// Boot it from its disk; what was in its memory is given up
+    #[arg(long)]
+    pub from_disk: bool,
 }
 
 /// `lazaret up`.

@@ -29,7 +29,7 @@ pub mod verbs;
 use clap::FromArgMatches;
 use cli::host::Host;
 use cli::image::Image;
-use cli::{Cli, Command, Egress, Key};
+use cli::{Cli, Command, Egress, Key, Wake};
 use client::Client;
 use client::file::Environment;
 use failure::{Exit, Failure};
@@ -123,10 +123,15 @@ pub fn wants_json(command: &Command) -> bool {
         Command::Status(args)
         | Command::Diff(args)
         | Command::Cancel(args)
+        | Command::Sleep(args)
+        | Command::Keep(args)
+        | Command::Unkeep(args)
+        | Command::Wake(Wake { run: args, .. })
         | Command::Teardown(args) => args.json.json,
         Command::Files(args) => args.json.json,
         Command::Put(args) => args.json.json,
         Command::Exec(args) => args.json.json,
+        Command::Fork(args) => args.json.json,
         Command::Key(Key::Create { json, .. } | Key::Ls { json } | Key::Revoke { json, .. }) => {
             json.json
         }

@@ -10,7 +10,7 @@ pub mod runs;
 pub mod workspace;
 
 use crate::cli::host::Host;
-use crate::cli::{Command, Key};
+use crate::cli::{Command, Key, Wake};
 use crate::client::Client;
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
@@ -25,6 +25,13 @@ pub async fn run(command: Command, client: &Client, out: &mut Output) -> Result<
         Command::Ls(args) => runs::ls(&args, client, out).await,
         Command::Status(args) => runs::status(&args.run, client, out).await,
         Command::Cancel(args) => runs::cancel(&args.run, client, out).await,
+        Command::Fork(args) => runs::fork(&args, client, out).await,
+        Command::Sleep(args) => runs::rest(&args.run, "sleep", false, client, out).await,
+        Command::Wake(Wake { run, from_disk }) => {
+            runs::rest(&run.run, "wake", from_disk, client, out).await
+        }
+        Command::Keep(args) => runs::rest(&args.run, "keep", false, client, out).await,
+        Command::Unkeep(args) => runs::rest(&args.run, "unkeep", false, client, out).await,
         Command::Teardown(args) => runs::teardown(&args.run, client, out).await,
         Command::Logs(args) => logs::logs(&args, client, out).await,
         Command::Diff(args) => workspace::diff(&args.run, client, out).await,

@@ -34,11 +34,11 @@ impl Core {
         self.ports.clock.now()
     }
 
-    /// How many runs hold a sandbox on each host.
+    /// How many runs hold a sandbox that is awake on each host.
     pub(crate) async fn holding(&self) -> Result<BTreeMap<HostName, u32>, StoreError> {
         let mut holding = BTreeMap::new();
         for run in self.ports.store.open_runs().await? {
-            if run.holds {
+            if run.holds && !run.facts.sleeps() {
                 *holding.entry(run.plan.host).or_default() += 1;
             }
         }

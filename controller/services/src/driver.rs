@@ -34,11 +34,11 @@ mod keep;
 mod lost;
 pub(crate) mod outcome;
 pub(crate) mod output;
-mod session;
+pub(crate) mod session;
 mod steps;
 
 use crate::core::{Backoff, Core};
-use crate::ports::store::{Fact, RunRecord, Taken};
+use crate::ports::store::{Fact, RunRecord, SandboxFacts, Taken};
 use lazaret_domain::{Denial, DenialCode, RunId};
 use session::{Halt, Session};
 use std::collections::HashMap;
@@ -46,12 +46,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{mpsc, oneshot};
 
 /// What somebody wants of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Want {
     /// That its work ends.
     Cancel,
     /// That it ends and all it held is removed.
     Teardown,
+    /// That it is known what the host just said of its sandbox.
+    Known(Box<SandboxFacts>),
 }
 
 /// A message to a driver. It is answered when what is wanted is in the store.
@@ -114,7 +116,10 @@ pub(crate) async fn ask(core: &Arc<Core>, run: &RunId, want: Want) -> Result<(),
         }
         let (reply, answer) = oneshot::channel();
         if inbox(core, run, None)
-            .send(Ask { want, reply })
+            .send(Ask {
+                want: want.clone(),
+                reply,
+            })
             .await
             .is_ok()
             && let Ok(answer) = answer.await
@@ -206,6 +211,11 @@ async fn note(core: &Arc<Core>, run: &RunId, want: Want) -> Result<(), Denial> {
         }
         Want::Teardown => {
             facts.teardown_asked.get_or_insert(now);
+        }
+        Want::Known(known) => {
+            if record.holds {
+                facts.sandbox = Some(*known);
+            }
         }
     }
     if facts == record.facts {

@@ -58,6 +58,9 @@ git -c core.bare=false diff --cached --binary --no-color --no-ext-diff --no-text
 head -c "$(($2 + 1))" < "$scratch/diff"
 "#;
 
+/// $1 branch. The work tree and the index stay as they are.
+const BRANCH: &str = r#"git switch --quiet --create "$1""#;
+
 /// What git is told over every settings file when this program runs it: nothing that a repository
 /// or the run's user brings along is executed, and nobody is asked for a credential.
 const GIT_SETTINGS: [(&str, &str); 10] = [
@@ -170,6 +173,14 @@ pub(crate) fn clone(
         &[&url, &directory(Some(repo)), git_ref, branch.as_str()],
     )?;
     let mut request = git_command(run, argv, WORKSPACE.to_owned(), longest)?;
+    request.output_cap = 1 << 20;
+    Ok(request)
+}
+
+/// Gives a copy of a run a branch of its own, from where its parent stood.
+pub(crate) fn branch(run: &RunId, repo: &RepoName) -> Result<ExecRequest, Denial> {
+    let argv = script(BRANCH, &[BranchName::of(run).as_str()])?;
+    let mut request = git_command(run, argv, directory(Some(repo)), Span::seconds(60))?;
     request.output_cap = 1 << 20;
     Ok(request)
 }

@@ -50,6 +50,11 @@ impl IdempotencyKey {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The key of one copy among those that a fork makes under this one. No caller can send it.
+    pub(crate) fn of_copy(&self, number: u32) -> Self {
+        Self(format!("{} copy {number}", self.0))
+    }
 }
 
 impl FromStr for IdempotencyKey {

@@ -4,6 +4,8 @@
 //! | --- | --- |
 //! | [`accept`] | delegate: check, place, store, start |
 //! | [`view`] | a stored run as it is shown |
+//! | [`fork`] | copies of a run |
+//! | [`rest`] | sleep, wake, keep |
 //! | [`history`] | events, following, the log |
 //! | [`workspace`] | files out, uploads in |
 //! | [`beside`] | commands beside the run |
@@ -14,7 +16,9 @@ mod accept;
 mod archive;
 mod beside;
 mod diff;
+mod fork;
 mod history;
+mod rest;
 mod view;
 mod workspace;
 

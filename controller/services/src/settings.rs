@@ -21,6 +21,10 @@ pub struct ServicesSettings {
     pub disk: ByteSize,
     /// A sandbox is ended after this long.
     pub max_duration: Span,
+    /// A sandbox in which nothing goes on is put to sleep after this long; never, if nothing is said.
+    pub idle_sleep: Option<Span>,
+    /// One that sleeps is ended after this long, unless it is kept.
+    pub sleep_ttl: Span,
     /// Which accelerators are allowed.
     pub accel: AccelChoice,
     /// Each boot try is given up after this long.
@@ -96,6 +100,8 @@ impl Default for ServicesSettings {
             cpus: Cpus::ONE,
             disk: ByteSize::mebibytes(8 * 1024),
             max_duration: Span::seconds(3600),
+            idle_sleep: Some(Span::seconds(15 * 60)),
+            sleep_ttl: Span::seconds(24 * 3600),
             accel: AccelChoice::Kvm,
             boot_deadline: Span::seconds(60),
             boot_tries: 3,

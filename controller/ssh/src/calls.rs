@@ -3,11 +3,14 @@
 
 use bytes::Bytes;
 use http::Method;
-use lazaret_api::host::{ExecRequest, SandboxSpec};
+use lazaret_api::host::{CopyInto, ExecRequest, Keep, SandboxSpec, WakeFrom};
 use lazaret_domain::{Denial, DenialCode, ExecId, Fence, GuestPath, SandboxId};
 use lazaret_services::ports::host_link::{Area, ByteStream};
 use std::fmt::Write as _;
 use std::time::Duration;
+
+/// How long falling asleep or waking may take.
+const REST: Duration = Duration::from_secs(120);
 
 /// What goes along with a call.
 pub enum Body {
@@ -126,6 +129,52 @@ impl Call {
     #[must_use]
     pub fn destroy(fence: Fence, id: &SandboxId) -> Self {
         Self::new(Method::DELETE, sandbox(id)).fenced(fence)
+    }
+
+    /// `POST …/sleep`: saving the memory takes a while.
+    #[must_use]
+    pub fn sleep(fence: Fence, id: &SandboxId) -> Self {
+        let mut call = Self::new(Method::POST, format!("{}/sleep", sandbox(id))).fenced(fence);
+        call.wait = REST;
+        call
+    }
+
+    /// `POST …/wake?from=`
+    #[must_use]
+    pub fn wake(fence: Fence, id: &SandboxId, from: WakeFrom) -> Self {
+        let from = match from {
+            WakeFrom::Memory => "memory",
+            WakeFrom::Disk => "disk",
+        };
+        let path = format!("{}/wake?from={from}", sandbox(id));
+        let mut call = Self::new(Method::POST, path).fenced(fence);
+        call.wait = REST;
+        call
+    }
+
+    /// `POST …/copies`
+    ///
+    /// # Errors
+    /// `internal` if that has no JSON form.
+    pub fn copies(fence: Fence, id: &SandboxId, copies: &[SandboxId]) -> Result<Self, Denial> {
+        let wanted = CopyInto {
+            copies: copies.to_vec(),
+        };
+        let mut call = Self::new(Method::POST, format!("{}/copies", sandbox(id)))
+            .fenced(fence)
+            .with_json(&wanted)?;
+        call.wait = REST;
+        Ok(call)
+    }
+
+    /// `PUT …/keep`
+    ///
+    /// # Errors
+    /// `internal` if that has no JSON form.
+    pub fn keep(fence: Fence, id: &SandboxId, keep: bool) -> Result<Self, Denial> {
+        Self::new(Method::PUT, format!("{}/keep", sandbox(id)))
+            .fenced(fence)
+            .with_json(&Keep { keep })
     }
 
     /// `PUT …/execs/{exec}`

@@ -7,7 +7,9 @@ use futures::{Stream, StreamExt};
 use http::Response;
 use hyper::body::Incoming;
 use lazaret_api::guest::Listing;
-use lazaret_api::host::{EgressRecords, Exec, ExecRequest, HostInfo, Sandbox, SandboxSpec};
+use lazaret_api::host::{
+    Copied, EgressRecords, Exec, ExecRequest, HostInfo, Sandbox, SandboxSpec, WakeFrom,
+};
 use lazaret_domain::{Denial, DenialCode, ExecId, Fence, GuestPath, SandboxId};
 use lazaret_services::ports::host_link::{Area, ByteStream, HostLink, LinkState};
 use serde::de::DeserializeOwned;
@@ -133,6 +135,39 @@ impl<E: Exchange> HostLink for Over<E> {
             Err(denial) if denial.code == DenialCode::SandboxNotFound => Ok(()),
             Err(denial) => Err(denial),
         }
+    }
+
+    async fn sleep(&self, fence: Fence, id: &SandboxId) -> Result<Sandbox, Denial> {
+        self.0.exchange(Call::sleep(fence, id)).await?.json().await
+    }
+
+    async fn wake(&self, fence: Fence, id: &SandboxId, from: WakeFrom) -> Result<Sandbox, Denial> {
+        self.0
+            .exchange(Call::wake(fence, id, from))
+            .await?
+            .json()
+            .await
+    }
+
+    async fn copies(
+        &self,
+        fence: Fence,
+        id: &SandboxId,
+        copies: &[SandboxId],
+    ) -> Result<Copied, Denial> {
+        self.0
+            .exchange(Call::copies(fence, id, copies)?)
+            .await?
+            .json()
+            .await
+    }
+
+    async fn keep(&self, fence: Fence, id: &SandboxId, keep: bool) -> Result<Sandbox, Denial> {
+        self.0
+            .exchange(Call::keep(fence, id, keep)?)
+            .await?
+            .json()
+            .await
     }
 
     async fn start_exec(

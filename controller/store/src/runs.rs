@@ -12,6 +12,10 @@ use sqlx::{Sqlite, SqliteExecutor, SqlitePool, Transaction};
 
 /// Accepts a run. That it was not accepted before, that the cap is not reached, and that it is
 /// stored is one transaction, so neither can be passed by asking twice at once.
+/// Runs that hold a place among the sandboxes: one that sleeps has given its place back.
+const AWAKE: &str = "SELECT COUNT(*) FROM runs
+     WHERE holds = 1 AND COALESCE(json_extract(facts, '$.sandbox.state'), '') <> 'asleep'";
+
 pub(crate) async fn accept(
     mut transaction: Transaction<'static, Sqlite>,
     new: NewRun,
@@ -25,7 +29,7 @@ pub(crate) async fn accept(
             Accepted::OtherRequest
         });
     }
-    let holding: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM runs WHERE holds = 1")
+    let holding: i64 = sqlx::query_scalar(AWAKE)
         .fetch_one(&mut *transaction)
         .await
         .map_err(failed)?;
@@ -157,7 +161,7 @@ pub(crate) async fn open(pool: &SqlitePool) -> Result<Vec<RunRecord>, StoreError
 
 pub(crate) async fn counts(pool: &SqlitePool) -> Result<Counts, StoreError> {
     let row = sqlx::query(
-        "SELECT COUNT(CASE WHEN phase <> 'done' THEN 1 END) AS active, COUNT(CASE WHEN holds = 1 THEN 1 END) AS holding
+        "SELECT COUNT(CASE WHEN phase <> 'done' THEN 1 END) AS active, COUNT(CASE WHEN holds = 1 AND COALESCE(json_extract(facts, '$.sandbox.state'), '') <> 'asleep' THEN 1 END) AS holding
          FROM runs WHERE holds = 1 OR phase <> 'done'",
     )
     .fetch_one(pool)

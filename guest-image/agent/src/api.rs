@@ -5,6 +5,7 @@
 //! no work may run before the machine knows who it is and has entropy of its own.
 
 mod body;
+mod nap;
 mod query;
 
 use crate::exec::Engine;
@@ -14,14 +15,16 @@ pub use body::Body;
 use body::Input;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
-use lazaret_api::guest::{Adopt, Clock, ExecSpec, MAX_SPEC};
+use lazaret_api::guest::{Clock, ExecSpec, MAX_SPEC};
 use lazaret_domain::{Denial, DenialClass, DenialCode, SandboxId};
+use nap::Nap;
 use query::Query;
 use serde::de::DeserializeOwned;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
-/// The largest body of an adopt request.
+/// The largest body of a request about the machine itself.
 const MAX_ADOPT: usize = 16 * 1024;
 
 /// Who a guest is.
@@ -36,6 +39,7 @@ pub struct Guest {
     engine: Engine,
     areas: Areas,
     adopted: Mutex<Option<Identity>>,
+    nap: Nap,
     stopping: watch::Sender<bool>,
 }
 
@@ -48,8 +52,15 @@ impl Guest {
             engine,
             areas,
             adopted: Mutex::default(),
+            nap: Nap::default(),
             stopping,
         }
+    }
+
+    /// Whether the guest naps, as that changes.
+    #[must_use]
+    pub fn napping(&self) -> Arc<AtomicBool> {
+        self.nap.flag()
     }
 
     /// Whether the guest was told to shut down.
@@ -101,9 +112,23 @@ impl Guest {
                 self.stopping.send_replace(true);
                 Ok(body::json(StatusCode::ACCEPTED, &serde_json::json!({})))
             }
+            (&Method::POST, "/v1/nap") => {
+                query.none()?;
+                self.lie_down().await?;
+                Ok(body::json(StatusCode::OK, &serde_json::json!({})))
+            }
+            (&Method::POST, "/v1/wake") => {
+                query.none()?;
+                self.wake(input).await
+            }
+            (&Method::POST, "/v1/go-on") => {
+                query.none()?;
+                self.get_up().await?;
+                Ok(body::json(StatusCode::OK, &serde_json::json!({})))
+            }
             (&Method::PUT, "/v1/clock") => {
                 query.none()?;
-                self.ready()?;
+                self.has_name()?;
                 self.set_clock(input).await
             }
             (&Method::POST, "/v1/exec") => {
@@ -131,8 +156,8 @@ impl Guest {
             }
             (
                 _,
-                "/v1/health" | "/v1/adopt" | "/v1/clock" | "/v1/shutdown" | "/v1/exec" | "/v1/list"
-                | "/v1/files",
+                "/v1/health" | "/v1/adopt" | "/v1/nap" | "/v1/wake" | "/v1/go-on" | "/v1/clock"
+                | "/v1/shutdown" | "/v1/exec" | "/v1/list" | "/v1/files",
             ) => Err(Denial::new(
                 DenialCode::MethodNotAllowed,
                 "this route has other methods",
@@ -151,33 +176,12 @@ impl Guest {
                 format!("the guest's state cannot be read: {error}"),
             )
         })?;
-        if let Some(adopted) = &*self.adopted.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(adopted) = &*self.identity() {
             health.adopted = true;
             health.boot_id = Some(adopted.boot_id.clone());
+            health.napping = self.nap.napping();
         }
         Ok(body::json(StatusCode::OK, &health))
-    }
-
-    async fn adopt<B>(&self, mut input: Input<B>) -> Result<Response<Body>, Denial>
-    where
-        B: http_body::Body<Data = Bytes> + Unpin,
-        B::Error: std::fmt::Display,
-    {
-        let adopt: Adopt = from_json(&input.whole(MAX_ADOPT).await?)?;
-        // Held over the whole of it, which waits for nothing: two adoptions cannot interleave.
-        let mut adopted = self.adopted.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Identity { sandbox, .. }) = &*adopted {
-            return Err(Denial::new(
-                DenialCode::AlreadyExists,
-                format!("this guest was adopted as {sandbox}"),
-            ));
-        }
-        let answer = self.machine.adopt(&adopt)?;
-        *adopted = Some(Identity {
-            sandbox: adopt.sandbox,
-            boot_id: answer.boot_id.clone(),
-        });
-        Ok(body::json(StatusCode::OK, &answer))
     }
 
     async fn set_clock<B>(&self, mut input: Input<B>) -> Result<Response<Body>, Denial>
@@ -200,10 +204,20 @@ impl Guest {
     }
 
     fn is_adopted(&self) -> bool {
-        self.adopted
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_some()
+        self.identity().is_some()
+    }
+
+    fn identity(&self) -> MutexGuard<'_, Option<Identity>> {
+        self.adopted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It was told who it is, and may or may not sleep.
+    fn has_name(&self) -> Result<(), Denial> {
+        if self.is_adopted() {
+            return Ok(());
+        }
+        let why = "this guest was not adopted yet";
+        Err(Denial::new(DenialCode::SandboxNotReady, why))
     }
 
     fn ready(&self) -> Result<(), Denial> {
@@ -213,13 +227,12 @@ impl Guest {
                 "this guest is shutting down",
             ));
         }
-        if self.is_adopted() {
-            return Ok(());
+        self.has_name()?;
+        if self.nap.napping() {
+            let why = "this guest sleeps";
+            return Err(Denial::new(DenialCode::SandboxNotReady, why));
         }
-        Err(Denial::new(
-            DenialCode::SandboxNotReady,
-            "this guest was not adopted yet",
-        ))
+        Ok(())
     }
 }
 

@@ -27,7 +27,8 @@ use futures::Stream;
 use lazaret_api::frame::Frame;
 use lazaret_api::guest::{ExecEnd, ExecExit, ExecSpec};
 use rustix::process::WaitStatus;
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -49,6 +50,9 @@ struct Shared {
     children: Children,
     cgroups: Option<Cgroups>,
     run_as: RunAs,
+    /// Whether work stands still. Held while a command is started: in a group that stands still the
+    /// new process would stop before its `exec`, and whoever waits for that with it.
+    still: Mutex<bool>,
 }
 
 impl Engine {
@@ -60,6 +64,7 @@ impl Engine {
                 children,
                 cgroups: Some(cgroups),
                 run_as,
+                still: Mutex::default(),
             }),
         }
     }
@@ -72,6 +77,7 @@ impl Engine {
                 children: Children::Ordinary,
                 cgroups: None,
                 run_as: RunAs::Oneself,
+                still: Mutex::default(),
             }),
         }
     }
@@ -102,7 +108,12 @@ impl Engine {
             children,
             cgroups,
             run_as,
+            still,
         } = &*self.shared;
+        let still = still.lock().unwrap_or_else(PoisonError::into_inner);
+        if *still {
+            return Err("the sandbox is going to sleep".to_owned());
+        }
         let containment = match cgroups {
             Some(cgroups) => Containment::Cgroup(
                 cgroups
@@ -111,7 +122,56 @@ impl Engine {
             ),
             None => Containment::ProcessGroup,
         };
-        Child::spawn(spec, *run_as, children, containment)
+        let child = Child::spawn(spec, *run_as, children, containment);
+        drop(still);
+        child
+    }
+
+    /// Stops all commands where they stand; none is started until [`Self::go_on`].
+    ///
+    /// # Errors
+    /// The kernel refuses or takes too long. All goes on then.
+    pub(crate) async fn stand_still(&self) -> io::Result<()> {
+        self.set_still(true);
+        let Some(cgroups) = &self.shared.cgroups else {
+            return Ok(());
+        };
+        let stopped = cgroups.stop().await;
+        if stopped.is_err() {
+            let _ = self.go_on();
+        }
+        stopped
+    }
+
+    /// Lets them go on.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(crate) fn go_on(&self) -> io::Result<()> {
+        if let Some(cgroups) = &self.shared.cgroups {
+            cgroups.go_on()?;
+        }
+        self.set_still(false);
+        Ok(())
+    }
+
+    /// Ends all commands, also ones that stand still. Returns when none is left.
+    ///
+    /// # Errors
+    /// The kernel refuses or takes too long.
+    pub(crate) async fn end_all(&self) -> io::Result<()> {
+        match &self.shared.cgroups {
+            Some(cgroups) => cgroups.end_all().await,
+            None => Ok(()),
+        }
+    }
+
+    fn set_still(&self, still: bool) {
+        *self
+            .shared
+            .still
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = still;
     }
 }
 

@@ -1,12 +1,13 @@
 //! What the guest API does to the machine itself, behind a trait so that the routes can be tried on
 //! a machine that is not a guest.
 
+mod boot_id;
 mod gitconfig;
 
 use crate::sys;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use lazaret_api::guest::{Adopt, Adopted, Clock, Health, net};
+use lazaret_api::guest::{Adopt, Adopted, Clock, Health, Wake, net};
 use lazaret_domain::{Denial, DenialCode};
 use rustix::time::{ClockId, Timespec, clock_gettime, clock_settime};
 use std::fs::{self, File};
@@ -27,11 +28,26 @@ pub trait Machine: Send + Sync + 'static {
     /// The settings are out of form, or the machine refuses one. It must not run work then.
     fn adopt(&self, adopt: &Adopt) -> Result<Adopted, Denial>;
 
+    /// Becomes another sandbox than it was: a copy of it. Also its boot id is a new one then.
+    ///
+    /// # Errors
+    /// As of [`Self::adopt`].
+    fn adopt_again(&self, adopt: &Adopt) -> Result<Adopted, Denial>;
+
+    /// Takes new entropy and then the time, and says what the wall clock shows then.
+    ///
+    /// # Errors
+    /// The settings are out of form, or the machine refuses one. Its work must not go on then.
+    fn wake(&self, wake: &Wake) -> Result<Clock, Denial>;
+
     /// Sets the wall clock, and says what it shows then.
     ///
     /// # Errors
     /// The time is out of form, or the machine refuses it.
     fn set_clock(&self, clock: Clock) -> Result<Clock, Denial>;
+
+    /// What writes out all that file systems hold in memory.
+    fn sync(&self) -> fn();
 }
 
 /// The machine this runs on.
@@ -48,31 +64,68 @@ impl Machine for ThisMachine {
             uptime_ms: u64::try_from(uptime.tv_sec * 1000 + uptime.tv_nsec / 1_000_000)
                 .unwrap_or(0),
             adopted: false,
+            napping: false,
         })
     }
 
     fn adopt(&self, adopt: &Adopt) -> Result<Adopted, Denial> {
         let settings = Settings::check(adopt)?;
-        settings.apply().map_err(|error| {
-            Denial::new(
-                DenialCode::Internal,
-                format!("the guest could not adopt: {error}"),
-            )
+        settings.apply().map_err(|error| could_not("adopt", &error))
+    }
+
+    fn adopt_again(&self, adopt: &Adopt) -> Result<Adopted, Denial> {
+        let settings = Settings::check(adopt)?;
+        // Entropy first, also for the new boot id.
+        settings
+            .reseed()
+            .and_then(|()| boot_id::renew())
+            .and_then(|()| settings.apply())
+            .map_err(|error| could_not("adopt", &error))
+    }
+
+    fn wake(&self, wake: &Wake) -> Result<Clock, Denial> {
+        let entropy = entropy(&wake.entropy)?;
+        let clock = timespec(wake.wall_clock_ns)?;
+        File::open("/dev/random")
+            .and_then(|random| sys::credit_entropy(&random, entropy))
+            .and_then(|()| Ok(clock_settime(ClockId::Realtime, clock)?))
+            .map_err(|error| could_not("wake", &error))?;
+        Ok(Clock {
+            wall_clock_ns: wall_clock(),
         })
     }
 
     fn set_clock(&self, clock: Clock) -> Result<Clock, Denial> {
         let time = timespec(clock.wall_clock_ns)?;
-        clock_settime(ClockId::Realtime, time).map_err(|error| {
-            Denial::new(
-                DenialCode::Internal,
-                format!("the guest could not set its clock: {error}"),
-            )
-        })?;
+        clock_settime(ClockId::Realtime, time)
+            .map_err(|error| could_not("set its clock", &error.into()))?;
         Ok(Clock {
             wall_clock_ns: wall_clock(),
         })
     }
+
+    fn sync(&self) -> fn() {
+        rustix::fs::sync
+    }
+}
+
+fn could_not(what: &str, error: &io::Error) -> Denial {
+    Denial::new(
+        DenialCode::Internal,
+        format!("the guest could not {what}: {error}"),
+    )
+}
+
+/// Random bytes as they are sent.
+fn entropy(text: &str) -> Result<[u8; sys::ENTROPY], Denial> {
+    STANDARD
+        .decode(text)
+        .ok()
+        .and_then(|bytes| bytes.try_into().ok())
+        .ok_or_else(|| {
+            let why = "the entropy is 64 bytes in base64";
+            Denial::new(DenialCode::InvalidRequest, why).at("entropy")
+        })
 }
 
 /// A time as the kernel takes it.
@@ -108,11 +161,7 @@ impl<'a> Settings<'a> {
     fn check(adopt: &'a Adopt) -> Result<Self, Denial> {
         let refuse =
             |field: &str, why: &str| Denial::new(DenialCode::InvalidRequest, why).at(field);
-        let entropy = STANDARD
-            .decode(&adopt.entropy)
-            .ok()
-            .and_then(|bytes| bytes.try_into().ok())
-            .ok_or_else(|| refuse("entropy", "the entropy is 64 bytes in base64"))?;
+        let entropy = entropy(&adopt.entropy)?;
         let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if adopt.machine_id.len() != 32 || !adopt.machine_id.bytes().all(hex) {
             return Err(refuse(
@@ -129,9 +178,13 @@ impl<'a> Settings<'a> {
         })
     }
 
+    fn reseed(&self) -> io::Result<()> {
+        sys::credit_entropy(&File::open("/dev/random")?, self.entropy)
+    }
+
     /// Entropy first: nothing that follows may be drawn from a pool that other guests share.
     fn apply(&self) -> io::Result<Adopted> {
-        sys::credit_entropy(&File::open("/dev/random")?, self.entropy)?;
+        self.reseed()?;
         clock_settime(ClockId::Realtime, self.clock)?;
         rustix::system::sethostname(self.name.as_bytes())?;
         fs::write("/etc/hostname", format!("{}\n", self.name))?;

@@ -13,6 +13,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::convert::Infallible;
+use std::error::Error as _;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,12 +43,13 @@ pub async fn serve(system: System) -> io::Result<()> {
         warm::warm(&engine).await;
     }
     let guest = Arc::new(Guest::new(ThisMachine, engine, Areas::of_a_guest()));
-    let mut port = Port::open().await?;
+    let mut port = Port::open(guest.napping()).await?;
     console::say("ready");
     while !guest.is_stopping() {
         let stream = port.connected().await?;
         if let Err(error) = connection(stream, &guest).await {
-            console::say(&format!("the control connection ended: {error}"));
+            let cause = error.source().map(ToString::to_string).unwrap_or_default();
+            console::say(&format!("the control connection ended: {error}: {cause}"));
         }
         port.discard()?;
     }

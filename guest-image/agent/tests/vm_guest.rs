@@ -6,9 +6,10 @@ mod client;
 #[path = "support/vm.rs"]
 mod vm;
 
+use base64::Engine as _;
 use client::{Client, Done, file_entry, identity, tar_of};
 use http::StatusCode;
-use lazaret_api::guest::{ExecEnd, ExecSpec, Health};
+use lazaret_api::guest::{Adopt, Adopted, ExecEnd, ExecSpec, Health, Wake};
 use std::time::{Duration, SystemTime};
 use vm::{Machine, Vm, image};
 
@@ -174,4 +175,55 @@ async fn a_fork_bomb_and_a_memory_hog_leave_the_guest_answering() {
         done.stderr
     );
     assert!(script(&vm, "true").await.exit.success());
+}
+
+#[tokio::test]
+async fn work_stands_still_in_a_nap_and_a_copy_that_is_adopted_holds_none_of_it() {
+    const HOUR: i64 = 3600 * 1_000_000_000;
+    let vm = Vm::boot(&image()).await;
+    // Says what time it is, ever again.
+    let clock = "while :; do echo $EPOCHSECONDS; done";
+    let mut ticking = vm.start_spec(&spec(&vm, clock), b"").await;
+    ticking.next_line().await;
+    let nap = |vm: &Vm| {
+        let client = Client::clone(vm);
+        async move { client.post("/v1/nap", &serde_json::json!({})).await.status }
+    };
+    assert_eq!(nap(&vm).await, StatusCode::OK);
+    let now = identity().wall_clock_ns;
+    let wake = Wake {
+        wall_clock_ns: now + HOUR,
+        entropy: base64::engine::general_purpose::STANDARD.encode([3_u8; 64]),
+    };
+    assert_eq!(vm.post("/v1/wake", &wake).await.status, StatusCode::OK);
+    let up = vm.post("/v1/go-on", &serde_json::json!({})).await;
+    assert_eq!(up.status, StatusCode::OK);
+    // Not one line was said with a clock between the old time and the new.
+    let (past, future) = (now / 1_000_000_000 + 60, (now + HOUR) / 1_000_000_000);
+    loop {
+        let said: i64 = ticking.next_line().await.trim().parse().unwrap();
+        if said >= future {
+            break;
+        }
+        assert!(said < past, "{said} is neither before the nap nor after it");
+    }
+
+    assert_eq!(nap(&vm).await, StatusCode::OK);
+    let before: Health = vm.get("/v1/health").await.json();
+    let other = Adopt {
+        sandbox: "sfedcba9876543210".parse().unwrap(),
+        machine_id: "f".repeat(32),
+        ..identity()
+    };
+    let adopted: Adopted = vm.post("/v1/adopt", &other).await.json();
+    assert_eq!(ticking.finish().await.exit.signal, Some(9));
+    assert_ne!(Some(&adopted.boot_id), before.boot_id.as_ref());
+    let shown = "hostname; cat /etc/machine-id /proc/sys/kernel/random/boot_id; ps -u agent -o comm= | grep -cv -e ps -e bash -e grep";
+    let done = script(&vm, shown).await;
+    let told = format!(
+        "sfedcba9876543210\n{}\n{}\n0\n",
+        "f".repeat(32),
+        adopted.boot_id
+    );
+    assert_eq!(done.stdout, told, "{}", done.stderr);
 }

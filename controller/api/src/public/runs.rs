@@ -26,6 +26,9 @@ pub struct Run {
     /// The command's exit status, where it ran to its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
+    /// The run that this one is a copy of, with its memory and disk at that moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<RunId>,
     /// The repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repo: Option<RepoName>,
@@ -90,11 +93,19 @@ pub struct SandboxView {
     /// The guest's kernel release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
-    /// When the host will end it.
+    /// When the host will end it; never, while it sleeps and is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     #[schemars(with = "Option<String>")]
     pub deadline: Option<Timestamp>,
+    /// Since when it sleeps, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    #[schemars(with = "Option<String>")]
+    pub asleep_since: Option<Timestamp>,
+    /// Whether it is exempt from its sleep TTL.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kept: bool,
     /// What confines its VMM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confinement: Option<Confinement>,

@@ -3,7 +3,7 @@
 
 use crate::decode;
 use lazaret_api::public::CreateRun;
-use lazaret_domain::{Denial, DenialCode, GuestPath, RunId};
+use lazaret_domain::{Argv, Denial, DenialCode, GuestPath, RunId};
 use lazaret_services::IdempotencyKey;
 use rmcp::model::JsonObject;
 use schemars::JsonSchema;
@@ -34,6 +34,22 @@ pub(super) struct Status {
 pub(super) struct OneRun {
     /// The run's id.
     pub(super) run: RunId,
+}
+
+/// A run, how often it is copied, and what each copy runs.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Fork {
+    /// The run's id.
+    pub(super) run: RunId,
+    /// How many copies are made, 1 to 8. Default: 1.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 8))]
+    pub(super) n: Option<u32>,
+    /// What each of them runs: program and arguments, given to no shell. Without it a copy is done as
+    /// soon as it is up.
+    #[serde(default)]
+    pub(super) command: Option<Argv>,
 }
 
 /// A run, and from where its events are wanted.

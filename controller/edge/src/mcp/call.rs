@@ -7,6 +7,7 @@ use crate::mcp::catalog::Kind;
 use crate::mcp::progress::Progress;
 use crate::mcp::reply::{self, Reply};
 use crate::mcp::tools::Tools;
+use lazaret_api::public::ForkRun;
 use lazaret_api::public::Run;
 use lazaret_domain::{Denial, DenialCode, RunId};
 use lazaret_services::Principal;
@@ -113,6 +114,15 @@ async fn dispatch(
             let OneRun { run } = decode::from_value(value())?;
             let services = tools.services.clone();
             reply::status(&detached(async move { services.runs.cancel(&by, &run).await }).await?)
+        }
+        Kind::Fork => {
+            let args::Fork { run, n, command } = decode::from_value(value())?;
+            let services = tools.services.clone();
+            let request = ForkRun { n, command };
+            reply::forked(
+                &detached(async move { services.runs.fork(&by, &run, None, request).await })
+                    .await?,
+            )
         }
         Kind::Teardown => {
             let OneRun { run } = decode::from_value(value())?;

@@ -3,7 +3,7 @@
 use crate::mcp::args::{self, Delegate};
 use crate::mcp::reply::{Delegated, FileText};
 use lazaret_api::public::{
-    CreateRun, Diff, EventPage, FileList, Problem, Run, RunList, Scope, TornDown,
+    CreateRun, Diff, EventPage, FileList, Forked, Problem, Run, RunList, Scope, TornDown,
 };
 use lazaret_domain::DenialCode;
 use rmcp::handler::server::common::{schema_for_output, schema_for_type};
@@ -19,6 +19,7 @@ pub(super) enum Kind {
     Cancel,
     Delegate,
     Diff,
+    Fork,
     ListFiles,
     ListRuns,
     ReadFile,
@@ -68,6 +69,9 @@ fn specs() -> &'static [Spec] {
                  wait_s. The `command` agent takes program and arguments; no shell reads them."),
             spec::<Diff>(Kind::Diff, "diff", Scope::Read, Effect::None, input::<args::OneRun>(),
                 "What a run changed, as a unified diff against the commit it started from."),
+            spec::<Forked>(Kind::Fork, "fork", Scope::Run, Effect::Additive, input::<args::Fork>(),
+                "Copy a run as it is at this moment, memory and disk, up to 8 times, and run a command in each copy: several \
+                 ways on from one prepared state. What runs in it does not go on in the copies."),
             spec::<FileList>(Kind::ListFiles, "list_files", Scope::Read, Effect::None, input::<args::Directory>(),
                 "The entries of a directory of a run's workspace."),
             spec::<RunList>(Kind::ListRuns, "list_runs", Scope::Read, Effect::None, input::<args::Runs>(),
@@ -102,7 +106,7 @@ fn spec<Output: JsonSchema + Any>(
     };
     // What runs in a sandbox may reach the network, as far as the run's own policy goes. The other
     // tools reach the sandbox and no farther.
-    let open_world = kind == Kind::Delegate;
+    let open_world = matches!(kind, Kind::Delegate | Kind::Fork);
     let annotations = ToolAnnotations::from_raw(
         None,
         Some(reads),

@@ -6,7 +6,7 @@ use crate::mcp::short;
 use crate::problem::problem_of;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use lazaret_api::public::{Diff, EventBody, EventPage, FileList, Run, RunList, TornDown};
+use lazaret_api::public::{Diff, EventBody, EventPage, FileList, Forked, Run, RunList, TornDown};
 use lazaret_domain::run::{Cause, Outcome, RunPhase};
 use lazaret_domain::{BranchName, Denial, DenialCode, RunId};
 use lazaret_services::FileBytes;
@@ -48,6 +48,17 @@ fn unwritable(fault: serde_json::Error) -> Denial {
         DenialCode::Internal,
         "a fault of ours; the server's log has more",
     )
+}
+
+/// The copies of a run.
+pub(super) fn forked(forked: &Forked) -> Result<Reply, Denial> {
+    let ids: Vec<_> = forked.runs.iter().map(|run| run.run.as_str()).collect();
+    let text = format!(
+        "{} copies: {}. Ask for one with status.",
+        ids.len(),
+        ids.join(", ")
+    );
+    Reply::new(text, forked)
 }
 
 /// A refusal: the same problem document that HTTP gives.

@@ -9,7 +9,10 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::header::LOCATION;
 use axum::http::{HeaderName, StatusCode};
-use lazaret_api::public::{CreateRun, Diff, ExecResult, ExecRun, Run, RunList, TornDown};
+use lazaret_api::host::WakeFrom;
+use lazaret_api::public::{
+    CreateRun, Diff, ExecResult, ExecRun, ForkRun, Forked, Run, RunList, TornDown,
+};
 use lazaret_domain::RunId;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -107,6 +110,107 @@ pub(super) async fn cancel_run(
 ) -> Result<Json<Run>, Refusal> {
     Ok(Json(
         detached(async move { edge.services.runs.cancel(&by, &run).await }).await?,
+    ))
+}
+
+/// Fork a run
+///
+/// Copies of its sandbox as it is at one moment, memory and disk, each a run of its own that names its
+/// parent. What ran in it does not go on in them. The run itself stands still for less than a second.
+#[utoipa::path(post, path = "/api/v1/runs/{run}/fork", tag = "runs", request_body = ForkRun,
+    params(("run" = RunId, Path, description = "The run's id."),
+        ("Idempotency-Key" = Option<String>, Header, description = "Asking again under the same key finds the same copies.")),
+    responses((status = 201, description = "The copies.", body = Forked)))]
+pub(super) async fn fork_run(
+    State(edge): State<Edge>,
+    Caller(by): Caller,
+    Segment(run): Segment<RunId>,
+    Idempotency(key): Idempotency,
+    JsonBody(request): JsonBody<ForkRun>,
+) -> Result<(StatusCode, Json<Forked>), Refusal> {
+    let forked =
+        detached(async move { edge.services.runs.fork(&by, &run, key, request).await }).await?;
+    Ok((StatusCode::CREATED, Json(forked)))
+}
+
+/// Put a run's sandbox to sleep
+///
+/// Its memory is saved and nothing of it runs any more; it is ended when its sleep TTL passes, unless it
+/// is kept. Refused with `sandbox_busy` while a command runs in it. Reading does not wake it.
+#[utoipa::path(post, path = "/api/v1/runs/{run}/sleep", tag = "runs",
+    params(("run" = RunId, Path, description = "The run's id.")),
+    responses((status = 200, description = "The run, its sandbox asleep.", body = Run)))]
+pub(super) async fn sleep_run(
+    State(edge): State<Edge>,
+    Caller(by): Caller,
+    Segment(run): Segment<RunId>,
+    _: Idempotency,
+) -> Result<Json<Run>, Refusal> {
+    Ok(Json(
+        detached(async move { edge.services.runs.sleep(&by, &run).await }).await?,
+    ))
+}
+
+/// What a sandbox is woken from.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct WakeQuery {
+    /// `memory`, as it fell asleep, or `disk`: it boots, and what was in its memory is given up.
+    /// Default: `memory`.
+    #[serde(default)]
+    from: WakeFrom,
+}
+
+/// Wake a run's sandbox
+///
+/// What was saved stays until the guest has answered, so a wake that fails can be tried again.
+#[utoipa::path(post, path = "/api/v1/runs/{run}/wake", tag = "runs",
+    params(("run" = RunId, Path, description = "The run's id."), WakeQuery),
+    responses((status = 200, description = "The run, its sandbox awake.", body = Run)))]
+pub(super) async fn wake_run(
+    State(edge): State<Edge>,
+    Caller(by): Caller,
+    Segment(run): Segment<RunId>,
+    UrlQuery(query): UrlQuery<WakeQuery>,
+    _: Idempotency,
+) -> Result<Json<Run>, Refusal> {
+    Ok(Json(
+        detached(async move { edge.services.runs.wake(&by, &run, query.from).await }).await?,
+    ))
+}
+
+/// Keep a run's sandbox
+///
+/// It may sleep for ever: its sleep TTL does not count. Its longest duration does, and teardown too.
+#[utoipa::path(post, path = "/api/v1/runs/{run}/keep", tag = "runs",
+    params(("run" = RunId, Path, description = "The run's id.")),
+    responses((status = 200, description = "The run, its sandbox kept.", body = Run)))]
+pub(super) async fn keep_run(
+    State(edge): State<Edge>,
+    Caller(by): Caller,
+    Segment(run): Segment<RunId>,
+    _: Idempotency,
+) -> Result<Json<Run>, Refusal> {
+    Ok(Json(
+        detached(async move { edge.services.runs.keep(&by, &run, true).await }).await?,
+    ))
+}
+
+/// Keep a run's sandbox no longer
+///
+/// Its sleep TTL counts again, from when it fell asleep.
+#[utoipa::path(post, path = "/api/v1/runs/{run}/unkeep", tag = "runs",
+    params(("run" = RunId, Path, description = "The run's id.")),
+    responses((status = 200, description = "The run, its sandbox no longer kept.", body = Run)))]
+pub(super) async fn unkeep_run(
+    State(edge): State<Edge>,
+    Caller(by): Caller,
+    Segment(run): Segment<RunId>,
+    _: Idempotency,
+) -> Result<Json<Run>, Refusal> {
+    Ok(Json(
+        detached(async move { edge.services.runs.keep(&by, &run, false).await }).await?,
     ))
 }
 

@@ -103,7 +103,7 @@ async fn the_2025_revisions_open_without_a_session() {
         let tools =
             messages(&send(&house, revision, &list, &house.admin).await)[0]["result"]["tools"]
                 .clone();
-        assert_eq!(tools.as_array().unwrap().len(), 9);
+        assert_eq!(tools.as_array().unwrap().len(), 10);
     }
 }
 
@@ -137,6 +137,7 @@ async fn the_2026_revision_is_discovered_and_listed() {
         "cancel",
         "delegate",
         "diff",
+        "fork",
         "list_files",
         "list_runs",
         "read_file",

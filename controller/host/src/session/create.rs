@@ -6,8 +6,8 @@ mod room;
 use super::destroy::take_away;
 use super::living::look;
 use crate::image;
-use crate::shim::{RECORD, STATUS};
-use crate::state::{Record, SandboxDir, State, internal};
+use crate::shim::{LOG, RECORD, STATUS};
+use crate::state::{Record, SandboxDir, State, StateLock, internal};
 use anyhow::Context;
 use jiff::Timestamp;
 use lazaret_api::host::{AccelChoice, Sandbox, SandboxSpec};
@@ -83,7 +83,11 @@ pub(super) async fn create(
         drop(lock);
         return same(&state, &id, fence, &spec).await;
     }
-    make(&state, &id, fence, spec).await?;
+    if spec.copy_of.is_some() {
+        let text = "the copy is not there; copies are made of a sandbox that runs";
+        return Err(Denial::new(DenialCode::SandboxGone, text));
+    }
+    make(&state, &id, fence, spec, &lock, |_| Ok(())).await?;
     drop(lock);
     // What the shim wrote down as it came up is what it would answer, without another connection.
     match dir.read::<Sandbox>(STATUS) {
@@ -92,22 +96,25 @@ pub(super) async fn create(
     }
 }
 
-/// Makes a sandbox that is not there. The caller holds the lock.
-async fn make(
+/// Makes a sandbox that is not there, with what it needs besides in its directory. The caller holds
+/// the lock.
+pub(super) async fn make(
     state: &State,
     id: &SandboxId,
     fence: Fence,
     spec: SandboxSpec,
+    lock: &StateLock,
+    fill: impl FnOnce(&SandboxDir) -> std::io::Result<()>,
 ) -> Result<(), Denial> {
     // A newer executor may have destroyed it since this one asked.
     state.sandbox(id).pass_fence(fence)?;
-    room::admit(state, spec.disk)?;
+    room::admit(state, spec.disk, lock)?;
     let record = Record {
         id: id.clone(),
         spec,
         created_at: Timestamp::now(),
     };
-    appear(state, &record).map_err(|error| {
+    appear(state, &record, fill).map_err(|error| {
         let _ = std::fs::remove_dir_all(state.passage(id, "new"));
         internal("make the sandbox's directory", &error)
     })?;
@@ -155,9 +162,14 @@ async fn can_boot(state: &State, spec: &SandboxSpec) -> Result<(), Denial> {
 }
 
 /// The directory appears by one rename.
-fn appear(state: &State, record: &Record) -> std::io::Result<()> {
+fn appear(
+    state: &State,
+    record: &Record,
+    fill: impl FnOnce(&SandboxDir) -> std::io::Result<()>,
+) -> std::io::Result<()> {
     let making = state.new_sandbox(&record.id);
     crate::state::private_dir(making.path())?;
+    fill(&making)?;
     making.write(RECORD, record)?;
     std::fs::rename(making.path(), state.sandbox(&record.id).path())
 }
@@ -185,13 +197,13 @@ async fn start_shim(state: &State, id: &SandboxId, dir: &SandboxDir) -> Result<(
         () = tokio::time::sleep(SHIM_DEADLINE) => format!("it did not answer within {SHIM_DEADLINE:?}"),
     };
     let _ = shim.kill().await;
-    let log = std::fs::read_to_string(dir.join("shim.log")).unwrap_or_default();
+    let log = std::fs::read_to_string(dir.join(LOG)).unwrap_or_default();
     let last = log.lines().last().unwrap_or_default();
     Err(fault(anyhow::anyhow!("{outcome}: {last}")))
 }
 
 fn spawn_shim(state: &State, id: &SandboxId, dir: &SandboxDir) -> anyhow::Result<Child> {
-    let log = crate::state::private_file(&dir.join("shim.log"))?;
+    let log = crate::state::private_file(&dir.join(LOG))?;
     // The running program itself, even if its file has been replaced or removed since.
     Command::new("/proc/self/exe")
         .arg0("lazaret")
@@ -237,7 +249,16 @@ mod tests {
         super::super::destroy::destroy(state.clone(), id.clone(), Fence(7))
             .await
             .unwrap();
-        let denial = make(&state, &id, Fence(6), spec()).await.unwrap_err();
+        let denial = make(
+            &state,
+            &id,
+            Fence(6),
+            spec(),
+            &state.lock().await.unwrap(),
+            |_| Ok(()),
+        )
+        .await
+        .unwrap_err();
         assert_eq!(denial.code, DenialCode::StaleFence);
         assert!(!state.sandbox(&id).exists());
     }
@@ -250,7 +271,16 @@ mod tests {
         let id = SandboxId::make(Timestamp::UNIX_EPOCH, 5);
         let leaving = state.passage(&id, "old");
         std::fs::create_dir_all(leaving.join("execs")).unwrap();
-        let denial = make(&state, &id, Fence(1), spec()).await.unwrap_err();
+        let denial = make(
+            &state,
+            &id,
+            Fence(1),
+            spec(),
+            &state.lock().await.unwrap(),
+            |_| Ok(()),
+        )
+        .await
+        .unwrap_err();
         assert_eq!(denial.code, DenialCode::Internal);
         assert!(
             denial.message.contains("the shim did not start"),

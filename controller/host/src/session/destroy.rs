@@ -53,7 +53,13 @@ pub(super) async fn take_away(state: &State, id: &SandboxId) -> Result<(), Denia
         .await;
     let leaving = state.passage(id, "old");
     let from = dir.path().to_owned();
-    tokio::task::spawn_blocking(move || remove_by(&from, &leaving))
+    let owner = state.clone();
+    let remove = move || {
+        remove_by(&from, &leaving)?;
+        owner.collect_layers();
+        Ok(())
+    };
+    tokio::task::spawn_blocking(remove)
         .await
         .map_err(io::Error::other)
         .flatten()

@@ -2,7 +2,8 @@
 
 mod files;
 
-use super::driver::Asks;
+use super::activity::{Activity, Going};
+use super::driver::{Asks, What};
 use super::execs::Execs;
 use super::guest::Guest;
 use super::recording::{Recording, exit_frame};
@@ -13,12 +14,12 @@ use crate::wire::{Answer, fence, json, known_protocol, read};
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
 use axum::response::IntoResponse;
-use axum::routing::{get, put};
+use axum::routing::{get, post, put};
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use http::{HeaderMap, StatusCode};
 use lazaret_api::guest::ExecExit;
-use lazaret_api::host::{ExecRequest, Sandbox};
+use lazaret_api::host::{ExecRequest, Keep, Sandbox, WakeFrom};
 use lazaret_domain::sandbox::SandboxState;
 use lazaret_domain::{Denial, DenialCode, ExecId, SandboxId};
 use serde::Deserialize;
@@ -44,6 +45,7 @@ pub(crate) struct Shim {
     pub execs: Execs,
     pub egress: EgressLog,
     pub asks: Asks,
+    pub activity: Activity,
     /// Places for file calls: with those and all commands running, the guest still has room on its
     /// connection for the question how it is.
     pub transfers: Arc<Semaphore>,
@@ -54,6 +56,10 @@ impl Shim {
     pub(crate) fn router(self) -> axum::Router {
         let routes = axum::Router::new()
             .route("/", get(inspect).delete(destroy))
+            .route("/sleep", post(sleep))
+            .route("/wake", post(wake))
+            .route("/keep", put(keep))
+            .route("/snapshot", post(snapshot))
             .route(
                 "/execs/{exec}",
                 put(start_exec).get(show_exec).delete(cancel_exec),
@@ -69,17 +75,31 @@ impl Shim {
             .with_state(Arc::new(self))
     }
 
-    /// The guest, if the sandbox is ready.
-    fn ready_guest(&self) -> Result<Guest, Denial> {
-        if let Some(guest) = self.guest.borrow().clone() {
-            return Ok(guest);
-        }
+    /// The guest, if the sandbox is ready, and what keeps it awake meanwhile.
+    fn ready_guest(&self) -> Result<(Guest, Going), Denial> {
+        let refused = match self.activity.begin() {
+            // Nothing begins before there is a guest, or after there was one.
+            Ok(going) => match self.guest.borrow().clone() {
+                Some(guest) => return Ok((guest, going)),
+                None => Denial::new(DenialCode::SandboxGone, "the sandbox is being ended"),
+            },
+            Err(denial) => denial,
+        };
         Err(match self.status.borrow().state {
             SandboxState::Gone => Denial::new(DenialCode::SandboxGone, "the sandbox is gone"),
-            _ => {
-                Denial::new(DenialCode::SandboxNotReady, "the sandbox is not ready").retry_after(1)
-            }
+            SandboxState::Asleep => Denial::new(
+                DenialCode::SandboxAsleep,
+                "the sandbox sleeps; wake it first",
+            ),
+            SandboxState::Forking | SandboxState::Ready => refused,
         })
+    }
+
+    /// Has its driver do something, and shows what came of it.
+    async fn order(&self, headers: &HeaderMap, what: What) -> Answer {
+        self.dir.pass_fence(fence(headers)?)?;
+        self.asks.order(what).await?;
+        json(&*self.status.borrow())
     }
 }
 
@@ -142,6 +162,36 @@ async fn destroy(State(shim): Owner, headers: HeaderMap) -> Answer {
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
+async fn sleep(State(shim): Owner, headers: HeaderMap) -> Answer {
+    shim.order(&headers, What::Sleep).await
+}
+
+/// What to wake from.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wake {
+    #[serde(default)]
+    from: WakeFrom,
+}
+
+async fn wake(
+    State(shim): Owner,
+    headers: HeaderMap,
+    wake: Result<Query<Wake>, axum::extract::rejection::QueryRejection>,
+) -> Answer {
+    shim.order(&headers, What::Wake(query(wake)?.from)).await
+}
+
+/// For the session, which makes the copies.
+async fn snapshot(State(shim): Owner, headers: HeaderMap) -> Answer {
+    shim.order(&headers, What::Snapshot).await
+}
+
+async fn keep(State(shim): Owner, headers: HeaderMap, body: Body) -> Answer {
+    let Keep { keep } = read(body, REQUEST).await?;
+    shim.order(&headers, What::Keep(keep)).await
+}
+
 async fn start_exec(
     State(shim): Owner,
     Path(exec): Path<String>,
@@ -151,7 +201,8 @@ async fn start_exec(
     let exec = exec_id(&exec)?;
     shim.dir.pass_fence(fence(&headers)?)?;
     let request: ExecRequest = read(body, REQUEST).await?;
-    json(&shim.execs.start(&exec, &request, shim.ready_guest()?)?)
+    let (guest, going) = shim.ready_guest()?;
+    json(&shim.execs.start(&exec, &request, guest, going)?)
 }
 
 async fn show_exec(State(shim): Owner, Path(exec): Path<String>) -> Answer {

@@ -1,28 +1,42 @@
 //! The one task that changes a sandbox.
 //!
 //! ```text
-//!   choose accelerator ─┬─ template ─► fork (a few tries) ─┬─► adopt ─► ready ─► watch ─► end
-//!                       └─ none ─────► boot (a few tries) ─┘
+//!   choose accelerator ─┬─ template ─► fork (a few tries) ─┬─► adopt ─► awake ─► … ─► end
+//!                       └─ none ─────► boot (a few tries) ─┘            ⇅
+//!                                                                     asleep
 //! ```
 //!
 //! At every point the sandbox may be asked to end, reach its longest duration, or lose QEMU; each
 //! way leads through the same end, which leaves no process, socket or disk.
 
+mod asks;
 mod boot;
+mod cap;
+mod copy;
 mod fork;
+mod rest;
 mod vigil;
+mod wake;
+
+pub(crate) use asks::{Asks, What};
+pub(crate) use copy::{Moment, ORIGIN, ORIGIN_MEMORY, SNAPSHOT, SNAPSHOT_MEMORY};
 
 use super::STATUS;
+use super::activity::Activity;
 use super::guest::Guest;
 use crate::gateway::EgressLog;
 use crate::image;
 pub(super) use crate::state::DISK;
 use crate::state::{Record, SandboxDir, State};
+use crate::template::Key;
 use crate::vmm::{self, Cage, Console, Machine, Seen, Vmm};
+use asks::{Asked, Order};
+use cap::Cap;
 use jiff::Timestamp;
 use lazaret_api::host::{Accel, AccelChoice, BootStages, Confinement, End, Sandbox};
-use lazaret_domain::sandbox::{EndCause, SandboxState};
+use lazaret_domain::sandbox::{EndCause, SandboxEvent, SandboxState};
 use lazaret_domain::{Denial, DenialCode};
+use std::sync::atomic::AtomicU32;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -33,22 +47,6 @@ use tokio_util::sync::CancellationToken;
 const LAST_LINES: usize = 12;
 /// The longest detail of an end in bytes: what QEMU says and what the guest says, each bounded, fit.
 const DETAIL: usize = 16 << 10;
-
-/// Where requests to end the sandbox are made.
-#[derive(Clone)]
-pub(crate) struct Asks(mpsc::Sender<()>);
-
-impl Asks {
-    pub(crate) fn channel() -> (Self, mpsc::Receiver<()>) {
-        let (sender, receiver) = mpsc::channel(1);
-        (Self(sender), receiver)
-    }
-
-    /// Asks for the end. One ask that waits is as good as many.
-    pub(crate) fn end(&self) {
-        let _ = self.0.try_send(());
-    }
-}
 
 /// A sandbox that has just been asked for.
 pub(crate) fn newborn(record: &Record) -> Sandbox {
@@ -61,8 +59,10 @@ pub(crate) fn newborn(record: &Record) -> Sandbox {
         created_at: record.created_at,
         deadline: record
             .created_at
-            .saturating_add(jiff::SignedDuration::from_millis(cap))
-            .unwrap_or(Timestamp::MAX),
+            .checked_add(jiff::SignedDuration::from_millis(cap))
+            .ok(),
+        asleep_since: None,
+        kept: false,
         accel: None,
         boot_id: None,
         kernel: None,
@@ -110,6 +110,9 @@ pub(crate) struct Driver {
     pub console: Console,
     pub guest: watch::Sender<Option<Guest>>,
     pub egress: EgressLog,
+    pub activity: Activity,
+    /// Layers that were laid over the disk since it was made.
+    pub layers: AtomicU32,
 }
 
 /// What runs for a booted guest.
@@ -118,6 +121,9 @@ struct Life {
     reading: JoinHandle<()>,
     gateway: JoinHandle<()>,
     stop: CancellationToken,
+    /// What a machine needs to be loaded from this one; of the QEMU that runs, not of one that may
+    /// have been installed since.
+    key: Option<Key>,
 }
 
 impl Life {
@@ -142,16 +148,19 @@ impl Life {
 
 impl Driver {
     /// Leads the sandbox through its life.
-    pub(crate) async fn run(self, mut asked: mpsc::Receiver<()>) -> Gone {
-        // The monotonic clock: setting the wall clock neither shortens nor stretches a sandbox.
-        let cap = tokio::time::sleep(self.record.spec.max_duration.duration());
+    pub(crate) async fn run(self, asked: Asked) -> Gone {
+        let Asked {
+            mut end,
+            mut orders,
+        } = asked;
+        let (mut cap, ends) = Cap::new(self.record.spec.max_duration);
         let mut life = None;
         let over = tokio::select! {
             biased;
-            _ = asked.recv() => Over::new(EndCause::Teardown, ""),
-            () = cap => Over::new(EndCause::RunCap, format!("after {}", self.record.spec.max_duration)),
+            _ = end.recv() => Over::new(EndCause::Teardown, ""),
+            over = ends.reached() => over,
             () = terminated() => Over::new(EndCause::ShimDied, "the shim was told to stop"),
-            over = self.live(&mut life) => over,
+            over = self.live(&mut life, &mut orders, &mut cap) => over,
         };
         self.guest.send_replace(None);
         if let Some(life) = life {
@@ -175,21 +184,48 @@ impl Driver {
         }
     }
 
-    /// Boots and watches until something ends it. This can be dropped at every point: what runs is
-    /// in `life`, or belongs to [`vmm::start`], which kills QEMU when it is dropped.
-    async fn live(&self, life: &mut Option<Life>) -> Over {
-        let asked_at = Instant::now();
-        let machine = match self.prepare().await {
-            Ok(machine) => machine,
-            Err(denial) => return Over::new(EndCause::SetupFailed, denial.to_string()),
-        };
-        if let Some(guest) = self.forked(&machine, life, asked_at).await {
-            return self.settled(life, guest).await;
+    /// Comes up, and goes through its days until something ends it. This can be dropped at every
+    /// point: what runs is in `life`, or belongs to [`vmm::start`], which kills QEMU when it is dropped.
+    async fn live(
+        &self,
+        life: &mut Option<Life>,
+        orders: &mut mpsc::Receiver<Order>,
+        cap: &mut Cap,
+    ) -> Over {
+        match self.come_up(life).await {
+            Ok(guest) => self.days(life, guest, orders, cap).await,
+            Err(over) => over,
         }
+    }
+
+    /// A guest that was forked or else booted, and adopted.
+    async fn come_up(&self, life: &mut Option<Life>) -> Result<Guest, Over> {
+        let asked_at = Instant::now();
+        let setup = |denial: Denial| Over::new(EndCause::SetupFailed, denial.to_string());
+        let machine = self.prepare().await.map_err(setup)?;
+        if self.record.spec.copy_of.is_some() {
+            let guest = self.copied(&machine, life, asked_at).await?;
+            self.turn(SandboxEvent::Adopted, |_| {});
+            return Ok(guest);
+        }
+        let guest = match self.forked(&machine, life, asked_at).await {
+            Some(guest) => guest,
+            None => self.booted(&machine, life, asked_at).await?,
+        };
+        self.turn(SandboxEvent::Adopted, |_| {});
+        Ok(guest)
+    }
+
+    async fn booted(
+        &self,
+        machine: &Machine,
+        life: &mut Option<Life>,
+        asked_at: Instant,
+    ) -> Result<Guest, Over> {
         let disk = self.dir.join(DISK);
         if let Err(denial) = vmm::make_disk(&self.state.disks(), &disk, self.record.spec.disk).await
         {
-            return Over::new(EndCause::SetupFailed, denial.to_string());
+            return Err(Over::new(EndCause::SetupFailed, denial.to_string()));
         }
         let tries = self.record.spec.boot_tries.max(1);
         let mut why = Over::new(EndCause::BootFailed, "");
@@ -200,10 +236,10 @@ impl Driver {
                     ..BootStages::default()
                 }
             });
-            let boot = self.boot(&machine, life, asked_at);
+            let boot = self.boot(machine, life, asked_at);
             let deadline = self.record.spec.boot_deadline;
             let failure = match tokio::time::timeout(deadline.duration(), boot).await {
-                Ok(Ok(guest)) => return self.settled(life, guest).await,
+                Ok(Ok(guest)) => return Ok(guest),
                 Ok(Err(denial)) => denial.to_string(),
                 Err(_) => format!("it was not ready after {deadline}"),
             };
@@ -223,16 +259,7 @@ impl Driver {
                 format!("try {attempt} of {tries}: {failure}\n{lines}"),
             );
         }
-        why
-    }
-
-    /// Watches over a guest that was adopted.
-    async fn settled(&self, life: &mut Option<Life>, guest: Guest) -> Over {
-        self.guest.send_replace(Some(guest.clone()));
-        match life {
-            Some(life) => self.watch(life, &guest).await,
-            None => Over::new(EndCause::VmmDied, "QEMU is gone"),
-        }
+        Err(why)
     }
 
     /// What the machine is to be, whether it is forked or booted.
@@ -254,11 +281,29 @@ impl Driver {
             accel,
             memory: spec.memory,
             cpus: spec.cpus,
-            disk: Some(self.dir.join(DISK)),
+            disk: Some(self.disk()),
             probe: false,
             kernel_args: self.state.config().kernel_args.clone(),
             origin: vmm::Origin::Boot,
         })
+    }
+
+    /// Changes what is published because something happened to the sandbox.
+    fn turn(&self, event: SandboxEvent, more: impl FnOnce(&mut Sandbox)) {
+        self.change(|sandbox| {
+            match sandbox.state.after(event) {
+                Ok(state) => sandbox.state = state,
+                Err(denial) => tracing::error!(%denial, "a sandbox did what it cannot do"),
+            }
+            more(sandbox);
+        });
+    }
+
+    /// Notes how long a stage of coming up took. Waking has the same stages, and they are not these.
+    fn stage(&self, note: impl FnOnce(&mut BootStages)) {
+        if self.published.borrow().state == SandboxState::Forking {
+            self.change(|sandbox| note(&mut sandbox.stages));
+        }
     }
 
     /// Changes what is published, and writes it down for those who come after the shim.

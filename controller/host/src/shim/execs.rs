@@ -108,12 +108,13 @@ impl Execs {
         }
     }
 
-    /// Starts a command once, or finds the one of that id.
+    /// Starts a command once, or finds the one of that id. What is held is let go of with its end.
     pub(crate) fn start(
         &self,
         id: &ExecId,
         request: &ExecRequest,
         guest: Guest,
+        held: impl Send + 'static,
     ) -> Result<Exec, Denial> {
         let wire = serde_json::to_vec(request)
             .map_err(|error| crate::state::internal("read a command", &error))?;
@@ -162,7 +163,10 @@ impl Execs {
             Recorder::new(recording, cap),
             limit,
         );
-        self.tasks.spawn(work);
+        self.tasks.spawn(async move {
+            work.await;
+            drop(held);
+        });
         Ok(entry.show())
     }
 

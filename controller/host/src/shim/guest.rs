@@ -4,6 +4,7 @@
 //! and nothing in them changes more than this sandbox.
 
 use crate::pipe::{Asker, ask_over};
+use crate::vmm::Control;
 use crate::wire::{denial_of, read_bytes};
 use axum::body::Body;
 use base64::Engine as _;
@@ -11,7 +12,7 @@ use http::{Method, Request, Response, Uri};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
 use jiff::Timestamp;
-use lazaret_api::guest::{Adopt, Adopted, Clock, Health};
+use lazaret_api::guest::{Adopt, Adopted, Clock, Health, Wake};
 use lazaret_api::{PROTOCOL, PROTOCOL_HEADER};
 use lazaret_domain::{Denial, DenialCode, SandboxId};
 use serde::Serialize;
@@ -49,6 +50,15 @@ impl Guest {
         Ok(Self { sender, lost })
     }
 
+    /// The same through a port that may have to be connected first.
+    pub(crate) async fn through(control: &Control) -> Result<Self, Denial> {
+        let port = control
+            .connect()
+            .await
+            .map_err(|error| crate::state::internal("reach the guest's port", &error))?;
+        Self::connect(port).await
+    }
+
     /// Ends when the connection has ended.
     pub(crate) fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         self.lost.clone().cancelled_owned()
@@ -65,17 +75,40 @@ impl Guest {
         sandbox: &SandboxId,
         git_base_url: &str,
     ) -> Result<Adopted, Denial> {
-        let entropy: [u8; 64] = rand::random();
         let machine_id: u128 = rand::random();
         let adopt = Adopt {
             sandbox: sandbox.clone(),
             wall_clock_ns: now_ns(),
-            entropy: base64::engine::general_purpose::STANDARD.encode(entropy),
+            entropy: entropy(),
             machine_id: format!("{machine_id:032x}"),
             git_base_url: git_base_url.to_owned(),
         };
         self.value(Method::POST, "/v1/adopt", json_body(&adopt)?)
             .await
+    }
+
+    /// Has it stop all work where it stands and write its disk out.
+    pub(crate) async fn nap(&self) -> Result<(), Denial> {
+        let _: serde_json::Value = self.value(Method::POST, "/v1/nap", Body::empty()).await?;
+        Ok(())
+    }
+
+    /// Has it take up its work again.
+    pub(crate) async fn go_on(&self) -> Result<(), Denial> {
+        let _: serde_json::Value = self.value(Method::POST, "/v1/go-on", Body::empty()).await?;
+        Ok(())
+    }
+
+    /// Gives it fresh randomness and the time; its work still stands still. Says what its clock shows.
+    pub(crate) async fn wake(&self) -> Result<i64, Denial> {
+        let wake = Wake {
+            wall_clock_ns: now_ns(),
+            entropy: entropy(),
+        };
+        let clock: Clock = self
+            .value(Method::POST, "/v1/wake", json_body(&wake)?)
+            .await?;
+        Ok(clock.wall_clock_ns)
     }
 
     /// Sets its clock again if it was set too late: how long a request is under way on a busy host
@@ -153,6 +186,12 @@ impl Guest {
             )
         })
     }
+}
+
+/// Fresh randomness as it is sent.
+fn entropy() -> String {
+    let bytes: [u8; 64] = rand::random();
+    base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
 /// The wall clock in nanoseconds since 1970.

@@ -31,11 +31,21 @@ pub(crate) enum Origin {
     Template(PathBuf),
     /// It is loaded from this memory of a template, and shares what it does not change.
     Fork(PathBuf),
+    /// It is loaded from what was saved of a machine that ran, memory and all.
+    Saved,
+}
+
+impl Origin {
+    /// Whether it waits for a state to be loaded rather than boots.
+    fn loads(&self) -> bool {
+        matches!(self, Self::Fork(_) | Self::Saved)
+    }
 }
 
 /// The disk. By default QEMU pauses a machine whose write finds the host full; this one's guest gets
 /// the error instead, and goes on answering.
-const DISK: &str = "if=none,id=disk,format=qcow2,discard=unmap,cache=unsafe,werror=report,file=";
+const DISK: &str =
+    "if=none,id=disk,node-name=layer0,format=qcow2,discard=unmap,cache=unsafe,werror=report,file=";
 
 /// A virtual machine to be.
 #[derive(Clone, Debug)]
@@ -130,7 +140,7 @@ impl Machine {
             Accel::Tcg => args.words(["-accel", "tcg,tb-size=64", "-cpu", "max"]),
         }
         args.words(["-smp", &self.cpus.to_string()]);
-        if !matches!(self.origin, Origin::Fork(_)) {
+        if !self.origin.loads() {
             args.path("-kernel", &self.image.kernel);
             args.path("-initrd", &self.image.initrd);
             args.words(["-append", &self.kernel_line()]);
@@ -163,11 +173,13 @@ impl Machine {
             &dir.join(CONSOLE),
         );
         args.words(["-serial", "chardev:console"]);
-        args.option(
-            "-chardev",
-            "socket,id=control,server=off,path=",
-            &dir.join(CONTROL),
-        );
+        // A guest that was saved in the middle of a connection has to see it end first, so there QEMU
+        // is the one that waits to be connected to.
+        let control = match self.origin {
+            Origin::Saved => "socket,id=control,server=on,wait=off,path=",
+            _ => "socket,id=control,server=off,path=",
+        };
+        args.option("-chardev", control, &dir.join(CONTROL));
         args.words(["-device", "virtio-serial-device"]);
         args.words([
             "-device",
@@ -186,26 +198,31 @@ impl Machine {
                 net::MTU
             ),
         ]);
-        if matches!(self.origin, Origin::Fork(_)) {
+        if self.origin.loads() {
             args.words(["-incoming", "defer"]);
         }
         args.0
     }
 
-    /// The board and its memory. A fork maps the template's file privately: pages that it does not
-    /// change are shared with all its siblings.
+    /// The board and its memory, which has the same name whatever it comes from. A fork maps the
+    /// template's file privately: pages that it does not change are shared with all its siblings.
     fn memory(&self, args: &mut Args) {
         let size = format!("{}M", self.memory.as_mebibytes());
-        let board = "microvm,acpi=on,rtc=on";
+        args.words([
+            "-M",
+            "microvm,acpi=on,rtc=on,memory-backend=ram",
+            "-m",
+            &size,
+        ]);
         let (file, shared) = match &self.origin {
-            Origin::Boot => {
-                args.words(["-M", board, "-m", &size]);
+            Origin::Boot | Origin::Saved => {
+                let ram = format!("memory-backend-ram,id=ram,size={size}");
+                args.words(["-object", &ram]);
                 return;
             }
             Origin::Template(file) => (file, "on"),
             Origin::Fork(file) => (file, "off"),
         };
-        args.words(["-M", &format!("{board},memory-backend=ram"), "-m", &size]);
         args.option(
             "-object",
             &format!("memory-backend-file,id=ram,size={size},share={shared},mem-path="),
@@ -378,7 +395,7 @@ mod tests {
             "-sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
             "-no-user-config -nodefaults",
             "-no-reboot",
-            "-m 512M -global",
+            "-m 512M -object memory-backend-ram,id=ram,size=512M -global",
             "-smp 1 ",
             "-accel tcg,tb-size=64",
             "readonly=on",
@@ -390,6 +407,20 @@ mod tests {
         for never in ["server=on", "tap", "bridge", "hostfwd", "-netdev user"] {
             assert!(!line.contains(never), "{never} in {line}");
         }
+    }
+
+    #[test]
+    fn a_saved_machine_waits_for_its_state_and_to_be_connected_to() {
+        let saved = line(&Machine {
+            origin: Origin::Saved,
+            ..machine()
+        });
+        assert!(saved.ends_with("-incoming defer") && !saved.contains("-kernel"));
+        assert_eq!(saved.matches("server=on").count(), 1);
+        assert!(saved.contains("id=control,server=on,wait=off,path=/s/control.sock"));
+        let booted = line(&machine());
+        let memory = "-object memory-backend-ram,id=ram,size=512M";
+        assert!(saved.contains(memory) && booted.contains(memory));
     }
 
     #[test]

@@ -29,6 +29,17 @@ pub(crate) async fn make_disk(cache: &Path, disk: &Path, size: ByteSize) -> Resu
     copy_disk(&layer, disk)
 }
 
+/// Makes an empty layer over another, which may be in use: it is not looked at.
+pub(crate) async fn make_layer(below: &Path, layer: &Path, size: ByteSize) -> Result<(), Denial> {
+    let mut command = Command::new(find(Path::new("qemu-img"))?);
+    command
+        .args(["create", "-q", "-u", "-f", "qcow2", "-F", "qcow2", "-b"])
+        .arg(below)
+        .arg(layer)
+        .arg(size.bytes().to_string());
+    finish(command, "lay a layer over a disk").await
+}
+
 /// Copies a thin layer over its base: an empty one, or that of a template. The copy is a file of its
 /// own also where one lay before: a QEMU that is just being killed may still hold that.
 pub(crate) fn copy_disk(layer: &Path, disk: &Path) -> Result<(), Denial> {

@@ -1,5 +1,5 @@
-//! QEMU's monitor (QMP), as far as it is needed: the handshake, freezing a machine into a state file,
-//! and loading one. A task reads all that QEMU says, so that QEMU never waits for us.
+//! QEMU's monitor (QMP), as far as it is needed: the handshake, writing a machine's state out, and
+//! loading one. A task reads all that QEMU says, so that QEMU never waits for us.
 //!
 //! Formats and commands: QEMU 7.2, `docs/interop/qmp-spec.txt` and `qapi/migration.json`.
 
@@ -10,7 +10,9 @@ use std::fs::File;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
@@ -18,10 +20,21 @@ use tokio::task::JoinHandle;
 
 /// The longest line that is taken from QEMU.
 const LINE: usize = 64 << 10;
+/// How often QEMU is asked whether it is through.
+const LOOK: Duration = Duration::from_millis(1);
 /// The name under which QEMU knows a state file that it was handed.
 const STATE: &str = "state";
 /// So fast that a state of some hundred kB is never held back: 1 TiB/s.
 const UNLIMITED: u64 = 1 << 40;
+
+/// What a state holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// The devices alone: the memory is a shared file.
+    Devices,
+    /// The memory too.
+    Everything,
+}
 
 /// An open monitor. One question at a time.
 pub(crate) struct Monitor {
@@ -56,14 +69,64 @@ impl Monitor {
     /// # Errors
     /// QEMU refuses or cannot write.
     pub(crate) async fn freeze(&mut self, state: &File) -> io::Result<()> {
+        self.write_out(state, Holds::Devices).await
+    }
+
+    /// Stops the machine and writes its devices and its memory. It stays stopped.
+    ///
+    /// # Errors
+    /// QEMU refuses or cannot write; the machine may be stopped then.
+    pub(crate) async fn save(&mut self, state: &File) -> io::Result<()> {
+        self.write_out(state, Holds::Everything).await
+    }
+
+    /// Stops the machine and writes all of it, after laying a new, empty layer over its disk: what the
+    /// disk was at this moment does not change any more. It stays stopped. `layers` counts
+    /// those that are in place, `top` is the last of them.
+    ///
+    /// # Errors
+    /// QEMU refuses or cannot write; the machine may be stopped then, and the layer in place.
+    pub(crate) async fn copy(
+        &mut self,
+        state: &File,
+        layer: &Path,
+        layers: &mut u32,
+        top: &mut Option<PathBuf>,
+    ) -> io::Result<()> {
         self.ask("stop", json!({}), None).await?;
-        self.prepare().await?;
+        let (below, next) = (node(*layers), node(*layers + 1));
+        let cache = json!({ "direct": false, "no-flush": true });
+        let added = json!({
+            "driver": "qcow2", "node-name": next, "discard": "unmap", "cache": cache, "backing": null,
+            "file": { "driver": "file", "filename": layer, "discard": "unmap", "cache": cache },
+        });
+        self.ask("blockdev-add", added, None).await?;
+        let over = json!({ "node": below, "overlay": next });
+        self.ask("blockdev-snapshot", over, None).await?;
+        *layers += 1;
+        *top = Some(layer.to_owned());
+        self.write_out(state, Holds::Everything).await
+    }
+
+    async fn write_out(&mut self, state: &File, holds: Holds) -> io::Result<()> {
+        self.ask("stop", json!({}), None).await?;
+        self.prepare(holds).await?;
         let unlimited = json!({ "max-bandwidth": UNLIMITED });
         self.ask("migrate-set-parameters", unlimited, None).await?;
         self.hand_over(state).await?;
         let uri = json!({ "uri": format!("fd:{STATE}") });
         self.ask("migrate", uri, None).await?;
-        self.migrated().await
+        self.migrated().await?;
+        // Told that it is through, QEMU still has to let go of the disk before it can go on.
+        while self.status().await? == "finish-migrate" {
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    async fn status(&mut self) -> io::Result<String> {
+        let answer = self.ask("query-status", json!({}), None).await?;
+        Ok(answer["status"].as_str().unwrap_or_default().to_owned())
     }
 
     /// Loads the state of the devices into a machine that was started to wait for it. The machine
@@ -71,11 +134,11 @@ impl Monitor {
     ///
     /// # Errors
     /// QEMU refuses the state.
-    pub(crate) async fn load(&mut self, state: &File) -> io::Result<()> {
+    pub(crate) async fn load(&mut self, state: &File, holds: Holds) -> io::Result<()> {
         // The address of the card is known: nobody has to be told where it is now.
         let silent = json!({ "announce-rounds": 0 });
         self.ask("migrate-set-parameters", silent, None).await?;
-        self.prepare().await?;
+        self.prepare(holds).await?;
         self.hand_over(state).await?;
         let uri = json!({ "uri": format!("fd:{STATE}") });
         self.ask("migrate-incoming", uri, None).await?;
@@ -87,7 +150,7 @@ impl Monitor {
     /// # Errors
     /// QEMU refuses.
     pub(crate) async fn run(&mut self) -> io::Result<()> {
-        self.ask("cont", json!({}), None).await
+        self.ask("cont", json!({}), None).await.map(drop)
     }
 
     /// Has QEMU end in order, so that its disk is whole.
@@ -95,21 +158,23 @@ impl Monitor {
     /// # Errors
     /// QEMU refuses.
     pub(crate) async fn quit(&mut self) -> io::Result<()> {
-        self.ask("quit", json!({}), None).await
+        self.ask("quit", json!({}), None).await.map(drop)
     }
 
-    async fn prepare(&mut self) -> io::Result<()> {
+    async fn prepare(&mut self, holds: Holds) -> io::Result<()> {
+        let devices = holds == Holds::Devices;
         let capabilities = json!({ "capabilities": [
             { "capability": "events", "state": true },
-            { "capability": "x-ignore-shared", "state": true },
+            { "capability": "x-ignore-shared", "state": devices },
         ] });
         self.ask("migrate-set-capabilities", capabilities, None)
             .await
+            .map(drop)
     }
 
     async fn hand_over(&mut self, state: &File) -> io::Result<()> {
         let name = json!({ "fdname": STATE });
-        self.ask("getfd", name, Some(state.as_fd())).await
+        self.ask("getfd", name, Some(state.as_fd())).await.map(drop)
     }
 
     /// Waits until QEMU says that it is through.
@@ -134,7 +199,7 @@ impl Monitor {
         command: &str,
         arguments: Value,
         fd: Option<BorrowedFd<'_>>,
-    ) -> io::Result<()> {
+    ) -> io::Result<Value> {
         let line = format!(
             "{}\n",
             json!({ "execute": command, "arguments": arguments })
@@ -147,9 +212,9 @@ impl Monitor {
                 .async_io(Interest::WRITABLE, || send(&self.stream, bytes, fds))
                 .await?;
         }
-        let answer = self.reply().await?;
+        let mut answer = self.reply().await?;
         match answer.get("error") {
-            None => Ok(()),
+            None => Ok(answer["return"].take()),
             Some(error) => Err(io::Error::other(format!(
                 "QEMU's monitor refused {command}: {}",
                 error["desc"].as_str().unwrap_or("no reason given")
@@ -167,6 +232,11 @@ impl Drop for Monitor {
     fn drop(&mut self) {
         self.reader.abort();
     }
+}
+
+/// What QEMU calls the disk's layer of that number; it was started with the first, 0.
+fn node(layer: u32) -> String {
+    format!("layer{layer}")
 }
 
 fn send(stream: &UnixStream, bytes: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Result<usize> {
@@ -304,7 +374,7 @@ mod tests {
         state.write_all(b"x").unwrap();
         state.seek(SeekFrom::Start(0)).unwrap();
         let mut monitor = Monitor::greet(stream).await.unwrap();
-        let error = monitor.load(&state).await.unwrap_err();
+        let error = monitor.load(&state, Holds::Devices).await.unwrap_err();
         assert!(error.to_string().contains("state"), "{error}");
         let mut text = String::new();
         state.read_to_string(&mut text).unwrap();

@@ -36,8 +36,12 @@ impl TestHost {
             true => "",
             false => "templates = false\n",
         };
+        let least = match settings.contains("min_free_disk") {
+            true => "",
+            false => "min_free_disk = \"64M\"\n",
+        };
         let settings = format!(
-            "images_dir = {:?}\nmin_free_disk = \"64M\"\n{templates}{settings}\n",
+            "images_dir = {:?}\n{least}{templates}{settings}\n",
             images()
         );
         std::fs::create_dir(dir.path().join("s")).unwrap();

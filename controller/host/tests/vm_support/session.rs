@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use lazaret_api::FENCE_HEADER;
 use lazaret_api::frame::Frame;
 use lazaret_api::guest::{ExecExit, ExecLimits, ExecSpec};
-use lazaret_api::host::{AccelChoice, Exec, ExecRequest, Sandbox, SandboxSpec};
+use lazaret_api::host::{AccelChoice, Copied, CopyInto, Exec, ExecRequest, Sandbox, SandboxSpec};
 use lazaret_domain::egress::EgressPolicy;
 use lazaret_domain::sandbox::SandboxState;
 use lazaret_domain::{Argv, ByteSize, Cpus, Denial, ExecId, SandboxId, Span};
@@ -54,6 +54,9 @@ pub(crate) fn spec() -> SandboxSpec {
         git_base_url: "https://git.test/".into(),
         boot_deadline: Span::seconds(90),
         boot_tries: 3,
+        copy_of: None,
+        idle_sleep: None,
+        sleep_ttl: lazaret_api::host::default_sleep_ttl(),
     }
 }
 
@@ -201,6 +204,53 @@ impl Session {
         let sandbox = self.settled(&id).await;
         assert_eq!(sandbox.state, SandboxState::Ready, "{:?}", sandbox.end);
         sandbox
+    }
+
+    async fn order(&self, method: Method, path: &str, body: Body) -> Result<Sandbox, Denial> {
+        let path = format!("/v1/sandboxes/{path}");
+        self.value(method, &path, Some(1), body).await
+    }
+
+    pub(crate) async fn sleep(&self, id: &SandboxId) -> Result<Sandbox, Denial> {
+        let path = format!("{id}/sleep");
+        self.order(Method::POST, &path, Body::empty()).await
+    }
+
+    /// Wakes it from its memory or, if `from` says so, from its disk.
+    pub(crate) async fn wake(&self, id: &SandboxId, from: &str) -> Result<Sandbox, Denial> {
+        let path = format!("{id}/wake?from={from}");
+        self.order(Method::POST, &path, Body::empty()).await
+    }
+
+    pub(crate) async fn keep(&self, id: &SandboxId, keep: bool) -> Result<Sandbox, Denial> {
+        let body = Body::from(format!("{{\"keep\":{keep}}}"));
+        self.order(Method::PUT, &format!("{id}/keep"), body).await
+    }
+
+    /// Copies of it, on their way up.
+    pub(crate) async fn copies(
+        &self,
+        id: &SandboxId,
+        copies: &[SandboxId],
+    ) -> Result<Copied, Denial> {
+        let wanted = CopyInto {
+            copies: copies.to_vec(),
+        };
+        let body = Body::from(serde_json::to_vec(&wanted).unwrap());
+        let path = format!("/v1/sandboxes/{id}/copies");
+        self.value(Method::POST, &path, Some(1), body).await
+    }
+
+    /// The sandbox once it is in that state.
+    pub(crate) async fn until(&self, id: &SandboxId, state: SandboxState) -> Sandbox {
+        loop {
+            let sandbox = self.inspect(id).await.unwrap();
+            if sandbox.state == state {
+                return sandbox;
+            }
+            assert_ne!(sandbox.state, SandboxState::Gone, "{:?}", sandbox.end);
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
     }
 
     /// The sandbox once it is gone.

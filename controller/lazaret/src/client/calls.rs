@@ -4,8 +4,9 @@ use super::Client;
 use crate::failure::Failure;
 use bytes::Bytes;
 use lazaret_api::public::{
-    CreateKey, CreateRun, Diff, EnrollHost, EventPage, ExecResult, ExecRun, FileList, Host,
-    HostAdmission, HostList, Key, KeyList, NewKey, Run, RunList, SetAdmission, TornDown,
+    CreateKey, CreateRun, Diff, EnrollHost, EventPage, ExecResult, ExecRun, FileList, ForkRun,
+    Forked, Host, HostAdmission, HostList, Key, KeyList, NewKey, Run, RunList, SetAdmission,
+    TornDown,
 };
 use lazaret_domain::{GuestPath, HostName, KeyId, RunId, UploadName};
 use reqwest::Method;
@@ -67,6 +68,28 @@ impl Client {
     pub async fn cancel(&self, run: &RunId) -> Result<Run, Failure> {
         self.json(self.request(Method::POST, self.api(&["runs", run.as_str(), "cancel"])))
             .await
+    }
+
+    /// Forks a run.
+    ///
+    /// # Errors
+    /// As [`Client::delegate`].
+    pub async fn fork(&self, run: &RunId, request: &ForkRun) -> Result<Forked, Failure> {
+        let url = self.api(&["runs", run.as_str(), "fork"]);
+        self.json(self.request(Method::POST, url).json(request))
+            .await
+    }
+
+    /// `sleep`, `wake`, `keep` or `unkeep` of a run's sandbox; a wake from its disk if that is said.
+    ///
+    /// # Errors
+    /// As [`Client::delegate`].
+    pub async fn rest(&self, run: &RunId, verb: &str, from_disk: bool) -> Result<Run, Failure> {
+        let mut url = self.api(&["runs", run.as_str(), verb]);
+        if from_disk {
+            url.query_pairs_mut().append_pair("from", "disk");
+        }
+        self.json(self.request(Method::POST, url)).await
     }
 
     /// Tears a run down.

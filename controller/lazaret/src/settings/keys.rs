@@ -5,7 +5,7 @@ use super::{LogFormat, Settings};
 use crate::accel;
 use lazaret_api::public::EgressMode;
 use lazaret_domain::egress::EgressPolicy;
-use lazaret_domain::{ByteSize, Cpus};
+use lazaret_domain::{ByteSize, Cpus, Denial};
 use std::path::PathBuf;
 use toml::Value;
 
@@ -75,6 +75,20 @@ pub(super) const KEYS: &[(&str, Set)] = &[
     }),
     ("sandbox.max_duration", |s, v| {
         s.services.max_duration = parsed(v)?;
+        Ok(())
+    }),
+    ("sandbox.idle_sleep", |s, v| {
+        s.services.idle_sleep = match text(v)?.as_str() {
+            "never" => None,
+            span => Some(
+                span.parse()
+                    .map_err(|denial: Denial| format!("{}; or it is 'never'", denial.message))?,
+            ),
+        };
+        Ok(())
+    }),
+    ("sandbox.sleep_ttl", |s, v| {
+        s.services.sleep_ttl = parsed(v)?;
         Ok(())
     }),
     ("sandbox.max_sandboxes", |s, v| {

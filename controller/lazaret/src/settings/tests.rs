@@ -42,6 +42,8 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ("sandbox.cpus", "2", "0", "65"),
     ("sandbox.disk", "\"20G\"", "\"1.5G\"", "1K"),
     ("sandbox.max_duration", "\"30m\"", "\"30\"", "1w"),
+    ("sandbox.idle_sleep", "\"never\"", "\"0s\"", "soon"),
+    ("sandbox.sleep_ttl", "\"12h\"", "\"-1h\"", "ever"),
     ("sandbox.max_sandboxes", "20", "-1", "0"),
     ("egress.default", "\"sealed\"", "\"wide\"", "OPEN"),
     (

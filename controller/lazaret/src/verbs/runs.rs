@@ -1,15 +1,15 @@
-//! Verbs about runs as a whole: `ls`, `status`, `cancel`, `teardown`.
+//! Verbs about runs as a whole: `ls`, `status`, `cancel`, `teardown`, and those about rest.
 
-use crate::cli::Ls;
+use crate::cli::{Fork, Ls};
 use crate::client::Client;
 use crate::failure::{Exit, Failure};
 use crate::output::table::{pairs, shortened, table};
 use crate::output::{Output, Paint};
 use lazaret_api::host::Accel;
-use lazaret_api::public::{EgressChoice, EgressMode, Run, RunStages, SandboxView};
-use lazaret_domain::RunId;
+use lazaret_api::public::{EgressChoice, EgressMode, ForkRun, Run, RunStages, SandboxView};
 use lazaret_domain::run::Outcome;
 use lazaret_domain::sandbox::Reach;
+use lazaret_domain::{Argv, RunId};
 
 /// Lists runs.
 ///
@@ -68,6 +68,50 @@ pub async fn status(run: &RunId, client: &Client, out: &mut Output) -> Result<Ex
 /// As [`ls`].
 pub async fn cancel(run: &RunId, client: &Client, out: &mut Output) -> Result<Exit, Failure> {
     let run = client.cancel(run).await?;
+    show(&run, out)
+}
+
+/// Forks a run.
+///
+/// # Errors
+/// As [`ls`], and a command out of form.
+pub async fn fork(args: &Fork, client: &Client, out: &mut Output) -> Result<Exit, Failure> {
+    let command = match args.command.as_slice() {
+        [] => None,
+        words => {
+            Some(Argv::new(words.to_vec()).map_err(|denial| Failure::Usage(denial.to_string()))?)
+        }
+    };
+    let request = ForkRun {
+        n: Some(args.n),
+        command,
+    };
+    let forked = client.fork(&args.run, &request).await?;
+    if out.json {
+        out.document(&forked)?;
+        return Ok(Exit::Done);
+    }
+    for run in &forked.runs {
+        out.line(&run.run)?;
+    }
+    if let Some(pause) = forked.pause_ms {
+        out.note(format!("{} stood still for {pause} ms", args.run))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// `sleep`, `wake`, `keep` and `unkeep`, with the words of the API.
+///
+/// # Errors
+/// As [`ls`].
+pub async fn rest(
+    run: &RunId,
+    verb: &str,
+    from_disk: bool,
+    client: &Client,
+    out: &mut Output,
+) -> Result<Exit, Failure> {
+    let run = client.rest(run, verb, from_disk).await?;
     show(&run, out)
 }
 
@@ -130,17 +174,27 @@ pub fn describe(run: &Run) -> String {
                 .map(|cause| format!("{} ({})", cause.message, cause.code)),
         ),
         ("exit status", run.exit_code.map(|code| code.to_string())),
-        (
-            "command",
-            run.command.as_ref().map(lazaret_domain::Argv::display),
-        ),
+        ("command", run.command.as_ref().map(Argv::display)),
         ("task", run.task.as_deref().map(|task| shortened(task, 200))),
+        ("copy of", run.parent.as_ref().map(ToString::to_string)),
         ("repository", repo),
         ("base", run.base.clone()),
         ("branch", run.branch.as_ref().map(ToString::to_string)),
         ("egress", Some(egress(&run.egress))),
         ("sandbox", sandbox.map(place)),
         ("guest", sandbox.and_then(guest)),
+        (
+            "asleep since",
+            sandbox
+                .and_then(|sandbox| sandbox.asleep_since)
+                .map(|at| at.strftime("%F %T UTC").to_string()),
+        ),
+        (
+            "kept",
+            sandbox
+                .filter(|sandbox| sandbox.kept)
+                .map(|_| "yes: it may sleep for ever".to_owned()),
+        ),
         (
             "deadline",
             sandbox

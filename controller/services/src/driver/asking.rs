@@ -25,7 +25,11 @@ pub(crate) fn is_transport(denial: &Denial) -> bool {
 fn is_passing(denial: &Denial) -> bool {
     matches!(
         denial.code,
-        DenialCode::HostBusy | DenialCode::GuestUnreachable | DenialCode::Stopping
+        DenialCode::HostBusy
+            | DenialCode::GuestUnreachable
+            | DenialCode::Stopping
+            // It stands still for copies, or is on its way to sleep.
+            | DenialCode::SandboxNotReady
     )
 }
 

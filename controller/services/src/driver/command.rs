@@ -12,11 +12,14 @@ use bytes::BytesMut;
 use futures::StreamExt;
 use lazaret_api::frame::Frame;
 use lazaret_api::guest::ExecExit;
-use lazaret_api::host::ExecRequest;
+use lazaret_api::host::{ExecRequest, WakeFrom};
 use lazaret_domain::run::{Ending, Outcome};
 use lazaret_domain::{Denial, DenialCode, ExecId};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
+
+/// How long a sandbox may take to wake.
+const WAKE: Duration = Duration::from_secs(120);
 
 /// A command that was run as a step.
 #[derive(Clone, Debug)]
@@ -69,6 +72,28 @@ impl Session {
             .await?;
         match started {
             Ok(_) => Ok(()),
+            // It fell asleep while nobody had work for it: between two steps, with this controller away.
+            Err(denial) if denial.code == DenialCode::SandboxAsleep => {
+                let woken = self
+                    .ask_for(WAKE, |link| {
+                        let id = id.clone();
+                        async move { link.wake(fence, &id, WakeFrom::Memory).await }
+                    })
+                    .await?;
+                if let Err(denial) = woken {
+                    return Err(self.refusal(&denial).await?.into());
+                }
+                let started = self
+                    .ask(|link| {
+                        let (id, exec, request) = (id.clone(), exec.clone(), request.clone());
+                        async move { link.start_exec(fence, &id, &exec, &request).await }
+                    })
+                    .await?;
+                match started {
+                    Ok(_) => Ok(()),
+                    Err(denial) => Err(self.refusal(&denial).await?.into()),
+                }
+            }
             Err(denial) => Err(self.refusal(&denial).await?.into()),
         }
     }

@@ -8,7 +8,7 @@ use super::session::{Leave, Session};
 use super::steps::Begun;
 use crate::core::millis_between;
 use crate::guest_git;
-use crate::ports::store::Fact;
+use crate::ports::store::{Fact, Parent};
 use lazaret_api::guest::{ExecEnd, ExecExit};
 use lazaret_api::public::Diff;
 use lazaret_domain::run::{Ending, Outcome};
@@ -58,6 +58,30 @@ impl Session {
             facts.base = Some(base);
             facts.stages.clone_ms = Some(exit.duration_ms);
         });
+        self.put_off([facts]);
+        Ok(())
+    }
+
+    /// A copy goes on from the same commit, on a branch of its own.
+    pub(super) async fn branch_off(
+        &mut self,
+        repo: &RepoName,
+        parent: &Parent,
+    ) -> Result<(), Leave> {
+        let Some(base) = parent.base.clone() else {
+            return Ok(());
+        };
+        let request = guest_git::branch(&self.run.id, repo).map_err(|denial| refused(&denial))?;
+        let Stepped { exit, .. } = self.command_step("branch", &request, Shown::Setup).await?;
+        if exit.end == ExecEnd::SandboxEnded {
+            return Err(self.sandbox_ending().await?.into());
+        }
+        if !exit.success() {
+            // What was copied is there all the same; it only lies on its parent's branch.
+            self.tell("the copy has no branch of its own: git refused".to_owned())
+                .await?;
+        }
+        let facts = self.facts(|facts| facts.base = Some(base));
         self.put_off([facts]);
         Ok(())
     }

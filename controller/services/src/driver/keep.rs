@@ -15,7 +15,7 @@ impl Session {
     /// Keeps a run that is done until it holds nothing.
     pub(super) async fn keep(&mut self) -> Result<(), Halt> {
         let wanted = self.run.facts.discard || self.run.facts.teardown_asked.is_some();
-        if self.run.holds && (wanted || self.until_gone().await) {
+        if self.run.holds && (wanted || self.until_gone().await?) {
             self.remove().await?;
         }
         if self.run.facts.teardown_asked.is_some() && self.run.facts.torn_down_at.is_none() {
@@ -28,24 +28,35 @@ impl Session {
     }
 
     /// Waits until the host says that the sandbox is gone, or was to be long ago, and answers true then.
-    async fn until_gone(&self) -> bool {
+    /// What it sees of it meanwhile it writes down: a sandbox falls asleep by itself.
+    async fn until_gone(&mut self) -> Result<bool, Halt> {
         let pace = self.core.settings.pace;
         loop {
             let Some(link) = self.core.hosts.link(&self.run.plan.host) else {
-                return true;
+                return Ok(true);
             };
             match answered(pace.call, link.inspect(&self.run.plan.sandbox)).await {
-                Ok(sandbox) if sandbox.state == SandboxState::Gone => return true,
+                Ok(sandbox) if sandbox.state == SandboxState::Gone => return Ok(true),
                 Err(denial)
                     if matches!(
                         denial.code,
                         DenialCode::SandboxNotFound | DenialCode::SandboxGone
                     ) =>
                 {
-                    return true;
+                    return Ok(true);
                 }
-                Ok(_) | Err(_) if self.overdue() => return true,
-                Ok(_) | Err(_) => {}
+                Ok(sandbox) => {
+                    let seen = Some(Self::sandbox_facts(&sandbox));
+                    if self.run.facts.sandbox != seen {
+                        let facts = self.facts(|facts| facts.sandbox = seen);
+                        self.commit(vec![facts]).await?;
+                        self.core.feeds.nudge(&self.run.id);
+                    }
+                }
+                Err(_) => {}
+            }
+            if self.outlived_its_rest() {
+                return Ok(true);
             }
             let left = Duration::from_millis(millis_between(self.now(), self.deadline()));
             // Looked at more often than only at its deadline: it may end by itself before.

@@ -43,6 +43,7 @@ pub(crate) fn of_sandbox(end: &End) -> Ending {
     let outcome = match end.cause {
         EndCause::BootFailed | EndCause::SetupFailed => Outcome::Failed,
         EndCause::RunCap
+        | EndCause::SleepTtl
         | EndCause::GuestPanic
         | EndCause::GuestShutdown
         | EndCause::GuestUnreachable

@@ -12,6 +12,7 @@ use lazaret_api::public::EventBody;
 use lazaret_domain::run::{Ending, RunEvent};
 use lazaret_domain::{Denial, Fence};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Why a generation cannot go on. Nothing is lost: the next one starts from the store.
 #[derive(Debug, thiserror::Error)]
@@ -189,13 +190,15 @@ impl Session {
     }
 
     /// What is known of the sandbox after its host described it.
-    pub(super) fn sandbox_facts(sandbox: &Sandbox) -> SandboxFacts {
+    pub(crate) fn sandbox_facts(sandbox: &Sandbox) -> SandboxFacts {
         SandboxFacts {
             state: sandbox.state,
             accel: sandbox.accel,
             boot_id: sandbox.boot_id.clone(),
             kernel: sandbox.kernel.clone(),
             deadline: sandbox.deadline,
+            asleep_since: sandbox.asleep_since,
+            kept: sandbox.kept,
             confinement: sandbox.confinement.clone(),
         }
     }
@@ -207,7 +210,7 @@ impl Session {
             .facts
             .sandbox
             .as_ref()
-            .map(|sandbox| sandbox.deadline);
+            .map(|sandbox| sandbox.deadline.unwrap_or(Timestamp::MAX));
         let planned = || {
             self.run
                 .created_at
@@ -215,6 +218,26 @@ impl Session {
                 .ok()
         };
         known.or_else(planned).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Whether the host must have ended the sandbox some time ago, also if it fell asleep since it was
+    /// last seen. One that is kept may sleep for ever.
+    pub(super) fn outlived_its_rest(&self) -> bool {
+        let facts = self.run.facts.sandbox.as_ref();
+        if facts.is_some_and(|sandbox| sandbox.kept) {
+            return false;
+        }
+        let spec = &self.run.plan.spec;
+        let rest = match spec.idle_sleep {
+            Some(_) if !self.run.facts.sleeps() => spec.sleep_ttl.duration(),
+            _ => Duration::ZERO,
+        };
+        let last = self
+            .deadline()
+            .checked_add(rest)
+            .and_then(|last| last.checked_add(self.core.settings.pace.lost_grace))
+            .unwrap_or(Timestamp::MAX);
+        self.now() > last
     }
 
     /// Whether the host must have ended the sandbox some time ago.

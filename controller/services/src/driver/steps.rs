@@ -5,6 +5,7 @@
 //! | `create` | the sandbox is asked for | its id: asking again finds it |
 //! | `settled` | none; the boot is waited for | |
 //! | `clone` | the repository is cloned in the guest | the exec's id |
+//! | `branch` | a copy of a run gets a branch of its own instead | the exec's id |
 //! | `turn-1` | the command runs | the exec's id |
 //! | `diff` | the changes are read | the exec's id |
 //! | `remove` | the sandbox is removed ([`super::keep`]) | its id: not there is success |
@@ -25,7 +26,11 @@ use lazaret_domain::sandbox::SandboxState;
 use std::time::Duration;
 
 /// The order in which steps may be begun. A journal of another order is not one this code wrote.
-const ORDER: [&str; 6] = ["create", "settled", "clone", "turn-1", "diff", "remove"];
+const ORDER: [&str; 7] = [
+    "create", "settled", "clone", "branch", "turn-1", "diff", "remove",
+];
+/// What is known of a sandbox that is not up after so long is written down meanwhile.
+const FIRST_LOOK: Duration = Duration::from_millis(250);
 /// The host is asked anew about a boot after this long.
 const SETTLE: Duration = Duration::from_secs(20);
 
@@ -87,12 +92,22 @@ impl Session {
             self.create().await?;
             self.settle().await?;
             self.unless_cancelled()?;
-            if let Some(repo) = self.run.plan.request.repo.clone() {
-                self.clone_repository(&repo).await?;
+            let (repo, parent) = (
+                self.run.plan.request.repo.clone(),
+                self.run.plan.parent.clone(),
+            );
+            match (repo, parent) {
+                (Some(repo), None) => self.clone_repository(&repo).await?,
+                (Some(repo), Some(parent)) => self.branch_off(&repo, &parent).await?,
+                (None, _) => {}
             }
             self.unless_cancelled()?;
             let facts = self.transition(RunEvent::AgentStarted, "the command begins")?;
             self.put_off(facts);
+        }
+        if let (None, Some(parent)) = (&self.run.plan.request.command, &self.run.plan.parent) {
+            let why = format!("a copy of run {}, without a command of its own", parent.run);
+            return Ok(ending(Outcome::Succeeded, "forked", why));
         }
         let exit = self.turn().await?;
         let Some(ending) = of_command(&exit, self.run.facts.cancel_asked.is_some()) else {
@@ -167,11 +182,8 @@ impl Session {
             facts.sandbox = Some(Self::sandbox_facts(&sandbox));
             facts.stages.dispatch_ms = Some(dispatch);
         });
-        self.commit(vec![
-            facts,
-            Fact::Done("create".to_owned(), "{}".to_owned()),
-        ])
-        .await?;
+        // Written while the guest comes up, see [`Self::settled`]: asking again finds the sandbox.
+        self.put_off([facts, Fact::Done("create".to_owned(), "{}".to_owned())]);
         Ok(())
     }
 
@@ -193,11 +205,12 @@ impl Session {
 
     async fn settled(&mut self) -> Result<Sandbox, Leave> {
         let id = self.run.plan.sandbox.clone();
+        let mut wait = FIRST_LOOK;
         loop {
             let answer = self
                 .ask(|link| {
                     let id = id.clone();
-                    async move { link.settled(&id, SETTLE).await }
+                    async move { link.settled(&id, wait).await }
                 })
                 .await?;
             let sandbox = answer.map_err(|denial| match denial.code {
@@ -217,6 +230,10 @@ impl Session {
                 }
                 (SandboxState::Forking, _) if self.overdue() => {
                     return Err(self.outlived().await?.into());
+                }
+                (SandboxState::Forking, _) if wait == FIRST_LOOK => {
+                    self.flush().await?;
+                    wait = SETTLE;
                 }
                 (SandboxState::Forking, _) => {
                     tokio::time::sleep(self.core.settings.pace.retry_min).await;

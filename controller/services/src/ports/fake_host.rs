@@ -105,6 +105,7 @@ pub(super) struct State {
     info: HostInfo,
     /// Refuses the next creates with this.
     refuse_create: Option<Denial>,
+    refuse_wake: Option<Denial>,
     /// Cuts a followed output after so many bytes, again and again.
     cut_after: Option<usize>,
     /// Takes calls and never answers them.
@@ -160,6 +161,7 @@ impl FakeHost {
             script: Arc::new(ordinary),
             info,
             refuse_create: None,
+            refuse_wake: None,
             cut_after: None,
             hangs: false,
             no_egress: false,
@@ -211,6 +213,19 @@ impl FakeHost {
     /// What commands do from now on.
     pub fn plays(&self, script: impl Fn(&ExecId, &ExecRequest) -> Play + Send + Sync + 'static) {
         self.state().script = Arc::new(script);
+    }
+
+    /// Refuses to wake anything from now on.
+    pub fn refuses_wake(&self, denial: Option<Denial>) {
+        self.state().refuse_wake = denial;
+    }
+
+    /// Puts a sandbox to sleep by itself, as for idleness.
+    pub fn falls_asleep(&self, id: &SandboxId) {
+        if let Ok(sandbox) = self.state().sandbox(id) {
+            let _ = sandbox.rest(SandboxState::Asleep);
+        }
+        self.changed();
     }
 
     /// Refuses creates from now on.

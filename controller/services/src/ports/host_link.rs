@@ -9,7 +9,9 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
 use lazaret_api::guest::Listing;
-use lazaret_api::host::{EgressRecords, Exec, ExecRequest, HostInfo, Sandbox, SandboxSpec};
+use lazaret_api::host::{
+    Copied, EgressRecords, Exec, ExecRequest, HostInfo, Sandbox, SandboxSpec, WakeFrom,
+};
 use lazaret_domain::{Denial, ExecId, Fence, GuestPath, HostName, SandboxId};
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,6 +73,23 @@ pub trait HostLink: Send + Sync + 'static {
 
     /// Ends a sandbox and removes all it held. Idempotent; one that is not there is success.
     async fn destroy(&self, fence: Fence, id: &SandboxId) -> Result<(), Denial>;
+
+    /// Puts a sandbox to sleep. Idempotent.
+    async fn sleep(&self, fence: Fence, id: &SandboxId) -> Result<Sandbox, Denial>;
+
+    /// Wakes a sandbox. Idempotent.
+    async fn wake(&self, fence: Fence, id: &SandboxId, from: WakeFrom) -> Result<Sandbox, Denial>;
+
+    /// Makes copies of a sandbox as it is at one moment, or finds those of these ids.
+    async fn copies(
+        &self,
+        fence: Fence,
+        id: &SandboxId,
+        copies: &[SandboxId],
+    ) -> Result<Copied, Denial>;
+
+    /// Exempts a sandbox from its sleep TTL, or no longer.
+    async fn keep(&self, fence: Fence, id: &SandboxId, keep: bool) -> Result<Sandbox, Denial>;
 
     /// Starts a command once, or finds the one of that id.
     async fn start_exec(

@@ -84,6 +84,18 @@ pub struct RunPlan {
     pub sandbox: SandboxId,
     /// What the sandbox is to be.
     pub spec: SandboxSpec,
+    /// The run that it is a copy of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Parent>,
+}
+
+/// What a copy takes over from the run that was forked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parent {
+    /// The run.
+    pub run: RunId,
+    /// The commit that its work started from, if it had cloned by then.
+    pub base: Option<String>,
 }
 
 /// What became known about a run on the way.
@@ -114,6 +126,16 @@ pub struct RunFacts {
     pub egress_after: u64,
 }
 
+impl RunFacts {
+    /// Whether its sandbox sleeps, as far as is known.
+    #[must_use]
+    pub fn sleeps(&self) -> bool {
+        self.sandbox
+            .as_ref()
+            .is_some_and(|sandbox| sandbox.state == SandboxState::Asleep)
+    }
+}
+
 /// What a host said about a sandbox.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SandboxFacts {
@@ -125,8 +147,15 @@ pub struct SandboxFacts {
     pub boot_id: Option<String>,
     /// The guest's kernel release.
     pub kernel: Option<String>,
-    /// When the host ends it.
-    pub deadline: Timestamp,
+    /// When the host ends it; never, while it sleeps and is kept.
+    #[serde(default)]
+    pub deadline: Option<Timestamp>,
+    /// Since when it sleeps.
+    #[serde(default)]
+    pub asleep_since: Option<Timestamp>,
+    /// Whether it is exempt from its sleep TTL.
+    #[serde(default)]
+    pub kept: bool,
     /// What confines its VMM.
     pub confinement: Confinement,
 }

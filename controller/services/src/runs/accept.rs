@@ -145,6 +145,9 @@ fn spec(settings: &ServicesSettings, wanted: Wanted, image: String) -> SandboxSp
         cpus: wanted.cpus,
         disk: settings.disk,
         max_duration: wanted.max_duration,
+        copy_of: None,
+        idle_sleep: settings.idle_sleep,
+        sleep_ttl: settings.sleep_ttl,
         accel: settings.accel,
         egress: wanted.policy,
         git_base_url: format!("{base}/"),
@@ -153,7 +156,7 @@ fn spec(settings: &ServicesSettings, wanted: Wanted, image: String) -> SandboxSp
     }
 }
 
-fn cap(holding: u32) -> Denial {
+pub(super) fn cap(holding: u32) -> Denial {
     let why = format!(
         "the cap on sandboxes is reached ({holding}); tear down finished runs, or try again later"
     );
@@ -201,6 +204,7 @@ pub(crate) async fn accept(
         sandbox: SandboxId::make(now, core.ports.random.bits()),
         request,
         host,
+        parent: None,
     };
     let new = NewRun {
         id: RunId::make(now, core.ports.random.bits()),

@@ -62,8 +62,8 @@ impl Runs {
         };
         let command = command(&record, request)?;
         match asked {
-            None => self.beside(by, record, &command, OUTPUT).await,
-            Some(asked) => self.beside_once(by, record, command, asked).await,
+            None => Box::pin(self.beside(by, record, &command, OUTPUT)).await,
+            Some(asked) => Box::pin(self.beside_once(by, record, command, asked)).await,
         }
         .and_then(|said| result(&said))
     }
@@ -151,15 +151,12 @@ impl Runs {
         command: &ExecRequest,
     ) -> Result<(), Denial> {
         let link = self.workspace(&record)?;
-        for last in [false, true] {
+        for last in [false, false, true] {
             match link
                 .start_exec(record.fence, &record.plan.sandbox, exec, command)
                 .await
             {
-                // The run's driver was renewed in between; the newer fence will do.
-                Err(denial) if denial.code == DenialCode::StaleFence && !last => {
-                    record = self.record(by, &record.id).await?;
-                }
+                Err(denial) if !last => record = self.once_more(by, &record.id, denial).await?,
                 answer => return answer.map(|_| ()),
             }
         }

@@ -99,7 +99,7 @@ impl Runs {
         let command = guest_git::diff(run, &repo, &base)?;
         let (runs, by, id) = (self.clone(), by.clone(), run.clone());
         let make = async move { runs.diff_now(&by, record, &id, &command, base).await };
-        self.core.diffs.get(&self.core, run, make).await
+        Box::pin(self.core.diffs.get(&self.core, run, make)).await
     }
 
     /// Makes the diff in the run's sandbox, as it is now.

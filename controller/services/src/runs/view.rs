@@ -35,7 +35,9 @@ fn sandbox(core: &Core, record: &RunRecord) -> Option<SandboxView> {
         accel: facts.and_then(|facts| facts.accel),
         boot_id: facts.and_then(|facts| facts.boot_id.clone()),
         kernel: facts.and_then(|facts| facts.kernel.clone()),
-        deadline: facts.map(|facts: &SandboxFacts| facts.deadline),
+        deadline: facts.and_then(|facts: &SandboxFacts| facts.deadline),
+        asleep_since: facts.and_then(|facts| facts.asleep_since),
+        kept: facts.is_some_and(|facts| facts.kept),
         confinement: facts.map(|facts| facts.confinement.clone()),
     })
 }
@@ -56,6 +58,7 @@ pub(crate) fn run(core: &Core, record: RunRecord) -> Run {
             .map(|_| BranchName::of(&record.id)),
         base: record.facts.base,
         run: record.id,
+        parent: record.plan.parent.map(|parent| parent.run),
         repo: record.plan.request.repo,
         git_ref: record.plan.request.git_ref,
         agent: record.plan.request.agent,

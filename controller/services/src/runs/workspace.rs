@@ -132,7 +132,7 @@ impl Runs {
         let mut record = self.record(by, run).await?;
         let link = self.workspace(&record)?;
         let parts = tar_of(name, &bytes, self.core.now().as_second())?;
-        for last in [false, true] {
+        for last in [false, false, true] {
             let tar = stream::iter(parts.clone().map(Ok)).boxed();
             let root = GuestPath::default();
             match link
@@ -145,10 +145,7 @@ impl Runs {
                 )
                 .await
             {
-                // The run's driver was renewed in between; the newer fence will do.
-                Err(denial) if denial.code == DenialCode::StaleFence && !last => {
-                    record = self.record(by, run).await?;
-                }
+                Err(denial) if !last => record = self.once_more(by, run, denial).await?,
                 answer => return answer,
             }
         }

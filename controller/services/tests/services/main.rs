@@ -13,6 +13,7 @@ mod hung;
 mod life;
 mod outage;
 mod recovery;
+mod rest;
 mod stores;
 mod support;
 mod teardown;

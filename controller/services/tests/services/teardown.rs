@@ -148,6 +148,9 @@ fn spec() -> SandboxSpec {
         git_base_url: "https://github.com/".to_owned(),
         boot_deadline: Span::seconds(60),
         boot_tries: 1,
+        copy_of: None,
+        idle_sleep: None,
+        sleep_ttl: lazaret_api::host::default_sleep_ttl(),
     }
 }
 

@@ -36,8 +36,12 @@ fn new(number: u64, cap: u32) -> NewRun {
         git_base_url: "https://github.com/".to_owned(),
         boot_deadline: Span::seconds(60),
         boot_tries: 1,
+        copy_of: None,
+        idle_sleep: None,
+        sleep_ttl: lazaret_api::host::default_sleep_ttl(),
     };
     let plan = RunPlan {
+        parent: None,
         request: CreateRun::default(),
         egress: EgressChoice::Default,
         host: "box".parse().unwrap(),

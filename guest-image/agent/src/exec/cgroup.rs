@@ -17,6 +17,9 @@ use tokio::time::{sleep, timeout};
 const RESERVED_MEMORY: u64 = 48 << 20;
 /// How often a group is looked at while waiting for it to be empty.
 const LOOK: Duration = Duration::from_millis(5);
+/// How long the kernel may take to stop or end everything: a process in the middle of a slow write
+/// cannot be stopped before that is through.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where commands are contained.
 #[derive(Clone)]
@@ -43,6 +46,35 @@ impl Cgroups {
             work,
             next: Arc::default(),
         })
+    }
+
+    /// Stops every process of every command where it stands.
+    pub(super) async fn stop(&self) -> io::Result<()> {
+        fs::write(self.work.join("cgroup.freeze"), "1")?;
+        self.until("frozen 1").await
+    }
+
+    /// Lets them go on.
+    pub(super) fn go_on(&self) -> io::Result<()> {
+        fs::write(self.work.join("cgroup.freeze"), "0")
+    }
+
+    /// Ends every process of every command, also if they stand still.
+    pub(super) async fn end_all(&self) -> io::Result<()> {
+        fs::write(self.work.join("cgroup.kill"), "1")?;
+        self.until("populated 0").await
+    }
+
+    async fn until(&self, wanted: &str) -> io::Result<()> {
+        let events = self.work.join("cgroup.events");
+        let reached = async {
+            while !fs::read_to_string(&events)?.contains(wanted) {
+                sleep(LOOK).await;
+            }
+            Ok(())
+        };
+        let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("not '{wanted}' in time"));
+        timeout(PATIENCE, reached).await.map_err(late)?
     }
 
     /// Makes a group for one command.

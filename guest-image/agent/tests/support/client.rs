@@ -61,6 +61,12 @@ impl Client {
         .await
     }
 
+    /// Posts a value as JSON.
+    pub async fn post(&self, path: &str, value: &impl serde::Serialize) -> Answer {
+        let body = serde_json::to_vec(value).unwrap();
+        self.call(Method::POST, path, body.into()).await
+    }
+
     pub async fn put(&self, path: &str, archive: Bytes) -> Answer {
         self.call(Method::PUT, path, archive).await
     }
@@ -226,6 +232,17 @@ impl Running {
             .next()
             .unwrap()
             .to_owned()
+    }
+
+    /// The next whole line, which is not given again.
+    pub async fn next_line(&mut self) -> String {
+        loop {
+            if let Some(end) = self.stdout.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.stdout.drain(..=end).collect();
+                return String::from_utf8_lossy(&line[..end]).into_owned();
+            }
+            assert!(self.more().await, "the command ended without a line");
+        }
     }
 
     pub async fn finish(mut self) -> Done {

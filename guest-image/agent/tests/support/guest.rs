@@ -9,7 +9,7 @@
 
 use crate::client::Client;
 use http::StatusCode;
-use lazaret_api::guest::{Adopt, Adopted, Clock, Health};
+use lazaret_api::guest::{Adopt, Adopted, Clock, Health, Wake};
 use lazaret_domain::Denial;
 use lazaret_guest::api::Guest;
 use lazaret_guest::exec::Engine;
@@ -37,6 +37,7 @@ impl Machine for PaperMachine {
             boot_id: None,
             uptime_ms: 1,
             adopted: false,
+            napping: false,
         })
     }
 
@@ -49,8 +50,26 @@ impl Machine for PaperMachine {
         })
     }
 
+    fn adopt_again(&self, adopt: &Adopt) -> Result<Adopted, Denial> {
+        let adopted = self.adopt(adopt)?;
+        Ok(Adopted {
+            boot_id: "another".into(),
+            ..adopted
+        })
+    }
+
+    fn wake(&self, wake: &Wake) -> Result<Clock, Denial> {
+        Ok(Clock {
+            wall_clock_ns: wake.wall_clock_ns,
+        })
+    }
+
     fn set_clock(&self, clock: Clock) -> Result<Clock, Denial> {
         Ok(clock)
+    }
+
+    fn sync(&self) -> fn() {
+        || {}
     }
 }
 

@@ -5,9 +5,8 @@
 //! by the host's `disk_overcommit`, since hardly any disk is ever filled.
 
 use crate::config::HostConfig;
-use crate::session::living;
 use crate::shim::RECORD;
-use crate::state::{DISK, Record, SandboxDir, State, internal};
+use crate::state::{DISK, Record, SandboxDir, State, StateLock, internal};
 use lazaret_domain::{ByteSize, Denial, DenialCode};
 use std::os::unix::fs::MetadataExt;
 
@@ -19,22 +18,12 @@ const BLOCK: u64 = 512;
 ///
 /// # Errors
 /// `sandbox_cap` or `disk_full`, to be asked again later.
-pub(super) fn admit(state: &State, disk: ByteSize) -> Result<(), Denial> {
-    let fault = |error: std::io::Error| internal("count the sandboxes", &error);
-    let alive: Vec<SandboxDir> = state
-        .ids()
-        .map_err(fault)?
-        .iter()
-        .map(|id| state.sandbox(id))
-        .filter(|dir| living::shim(dir).is_some())
-        .collect();
-    let most = state.config().max_sandboxes;
-    if alive.len() >= usize::try_from(most).unwrap_or(usize::MAX) {
-        let text = format!("this host runs at most {most} sandboxes at once");
-        return Err(Denial::new(DenialCode::SandboxCap, text).retry_after(30));
-    }
-    let promised = alive.iter().map(still_promised).sum();
-    let free = state.disk_free().map_err(fault)?;
+pub(super) fn admit(state: &State, disk: ByteSize, lock: &StateLock) -> Result<(), Denial> {
+    state.has_places(1, lock)?;
+    let promised = state.living()?.iter().map(still_promised).sum();
+    let free = state
+        .disk_free()
+        .map_err(|error| internal("see how much disk is free", &error))?;
     room(state.config(), free, promised, disk)
 }
 

@@ -12,7 +12,6 @@ use lazaret_domain::{Denial, DenialCode, GuestPath};
 use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
 
 /// How long either end of a body may be silent, and how long the guest may take to begin its answer
 /// once it has the whole request.
@@ -48,7 +47,7 @@ pub(super) async fn to_guest(State(shim): Owner, request: Request) -> Answer {
     if parts.method != Method::GET {
         shim.dir.pass_fence(fence(&parts.headers)?)?;
     }
-    let guest = shim.ready_guest()?;
+    let (guest, going) = shim.ready_guest()?;
     let Ok(place) = Arc::clone(&shim.transfers).try_acquire_owned() else {
         let text = format!("a sandbox moves files in at most {TRANSFERS} requests at once");
         return Err(Denial::new(DenialCode::HostBusy, text)
@@ -61,7 +60,7 @@ pub(super) async fn to_guest(State(shim): Owner, request: Request) -> Answer {
         path: format!("/v1{rest}"),
         body,
     };
-    Ok(carry(&guest, ask, place, SILENCE).await?)
+    Ok(carry(&guest, ask, (place, going), SILENCE).await?)
 }
 
 /// What the guest is asked.
@@ -76,7 +75,7 @@ pub(super) struct Ask {
 pub(super) async fn carry(
     guest: &Guest,
     ask: Ask,
-    place: OwnedSemaphorePermit,
+    place: impl Send + 'static,
     silence: Duration,
 ) -> Result<Response, Denial> {
     let pace = Pace {

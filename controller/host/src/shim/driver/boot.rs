@@ -4,10 +4,8 @@ use super::super::VMM;
 use super::super::guest::Guest;
 use super::{Driver, Life, millis};
 use crate::gateway::{self, GatewayConfig};
-use crate::vmm::{self, Cage, Machine};
-use lazaret_domain::sandbox::SandboxEvent;
+use crate::vmm::{self, Cage, Control, Machine};
 use lazaret_domain::{Denial, DenialCode};
-use tokio::net::UnixStream;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -32,7 +30,7 @@ impl Driver {
         machine: &Machine,
         life: &'a mut Option<Life>,
         asked_at: Instant,
-    ) -> Result<(&'a mut Life, UnixStream), Denial> {
+    ) -> Result<(&'a mut Life, Control), Denial> {
         self.console.start_over();
         let config = self.state.config();
         let cage = Cage::make(
@@ -41,15 +39,14 @@ impl Driver {
             machine.memory,
             machine.cpus,
         );
-        self.change(|sandbox| sandbox.stages.shim_ms = Some(millis(asked_at)));
+        self.stage(|stages| stages.shim_ms = Some(millis(asked_at)));
+        let key = self.key(machine).ok();
         let (vmm, lines) = vmm::start(machine, self.dir.path(), cage).await?;
         self.dir
             .write(VMM, &vmm.identity)
             .map_err(|error| crate::state::internal("write who QEMU is", &error))?;
-        self.change(|sandbox| {
-            sandbox.stages.vmm_ms = Some(millis(asked_at));
-            sandbox.confinement = vmm.confinement.clone();
-        });
+        self.stage(|stages| stages.vmm_ms = Some(millis(asked_at)));
+        self.change(|sandbox| sandbox.confinement = vmm.confinement.clone());
         let stop = CancellationToken::new();
         let console = self.console.clone();
         let reading = tokio::spawn(async move { console.read(lines.console).await });
@@ -69,12 +66,13 @@ impl Driver {
             reading,
             gateway,
             stop,
+            key,
         });
         Ok((life, lines.control))
     }
 
     /// Waits for the guest agent, and tells it who it is.
-    async fn greet(&self, control: UnixStream, asked_at: Instant) -> Result<Guest, Denial> {
+    async fn greet(&self, control: Control, asked_at: Instant) -> Result<Guest, Denial> {
         let gone = |_| Denial::new(DenialCode::BootFailed, "the console was lost");
         let mut seen = self.console.seen();
         let flooded = || Denial::new(DenialCode::BootFailed, "the guest flooded its console");
@@ -86,7 +84,7 @@ impl Driver {
         {
             return Err(flooded());
         }
-        self.change(|sandbox| sandbox.stages.kernel_ms = Some(millis(asked_at)));
+        self.stage(|stages| stages.kernel_ms = Some(millis(asked_at)));
         if seen
             .wait_for(|seen| seen.ready || seen.flooded)
             .await
@@ -95,7 +93,7 @@ impl Driver {
         {
             return Err(flooded());
         }
-        let guest = Guest::connect(control).await?;
+        let guest = Guest::through(&control).await?;
         self.adopt(&guest, asked_at).await?;
         Ok(guest)
     }
@@ -106,14 +104,10 @@ impl Driver {
             .adopt(&self.record.id, &self.record.spec.git_base_url)
             .await?;
         guest.right_clock(adopted.wall_clock_ns).await?;
+        self.stage(|stages| stages.agent_ms = Some(millis(asked_at)));
         self.change(|sandbox| {
-            sandbox.stages.agent_ms = Some(millis(asked_at));
             sandbox.boot_id = Some(adopted.boot_id);
             sandbox.kernel = Some(adopted.kernel);
-            match sandbox.state.after(SandboxEvent::Adopted) {
-                Ok(state) => sandbox.state = state,
-                Err(denial) => tracing::error!(%denial, "a sandbox was adopted twice"),
-            }
         });
         Ok(())
     }

@@ -7,7 +7,7 @@ use super::super::guest::Guest;
 use super::{DISK, Driver, Life, millis};
 use crate::state::internal;
 use crate::template::{self, Key, Template};
-use crate::vmm::{self, Machine, Origin};
+use crate::vmm::{self, Control, Holds, Machine, Origin};
 use lazaret_api::host::BootStages;
 use lazaret_domain::Denial;
 use std::fs::File;
@@ -42,7 +42,7 @@ impl Driver {
             let fork = self.fork(&machine, &template, life, asked_at);
             let failure = match tokio::time::timeout(DEADLINE, fork).await {
                 Ok(Ok(guest)) => {
-                    self.change(|sandbox| sandbox.stages.forked = true);
+                    self.stage(|stages| stages.forked = true);
                     return Some(guest);
                 }
                 Ok(Err(denial)) => denial.to_string(),
@@ -85,10 +85,14 @@ impl Driver {
             .map_err(|error| internal("open a template's state", &error))?;
         let (life, control) = self.launch(machine, life, asked_at).await?;
         life.vmm
-            .resume(&frozen)
+            .load(&frozen, Holds::Devices)
             .await
             .map_err(|error| internal("load a template", &error))?;
-        self.change(|sandbox| sandbox.stages.running_ms = Some(millis(asked_at)));
+        life.vmm
+            .go_on()
+            .await
+            .map_err(|error| internal("run a fork", &error))?;
+        self.stage(|stages| stages.running_ms = Some(millis(asked_at)));
         tokio::select! {
             guest = self.claim(control, asked_at) => guest,
             ended = life.vmm_ended() => Err(ended),
@@ -96,12 +100,8 @@ impl Driver {
     }
 
     /// Nothing is asked of a fork before it has entropy and a name of its own.
-    async fn claim(
-        &self,
-        control: tokio::net::UnixStream,
-        asked_at: Instant,
-    ) -> Result<Guest, Denial> {
-        let guest = Guest::connect(control).await?;
+    async fn claim(&self, control: Control, asked_at: Instant) -> Result<Guest, Denial> {
+        let guest = Guest::through(&control).await?;
         self.adopt(&guest, asked_at).await?;
         Ok(guest)
     }

@@ -40,16 +40,16 @@ async fn however_many_commands_beside_the_work_there_were_the_work_goes_on() {
     let execs = Execs::new(directory.path().to_owned());
     let (guest, other_end) = silent().await;
     execs
-        .start(&id("turn-1"), &request(), guest.clone())
+        .start(&id("turn-1"), &request(), guest.clone(), ())
         .unwrap();
     drop(other_end);
     over(&execs, &id("turn-1")).await;
     for number in 0..1100 {
         let exec = id(&format!("x-{number:016x}"));
-        execs.start(&exec, &request(), guest.clone()).unwrap();
+        execs.start(&exec, &request(), guest.clone(), ()).unwrap();
         over(&execs, &exec).await;
     }
-    execs.start(&id("diff"), &request(), guest).unwrap();
+    execs.start(&id("diff"), &request(), guest, ()).unwrap();
     execs.end_all().await;
     assert!(
         execs.show(&id("turn-1")).is_ok(),
@@ -68,10 +68,10 @@ async fn commands_beside_the_work_leave_room_for_it() {
     let (guest, _other_end) = silent().await;
     for number in 0..BESIDE_RUNNING {
         let exec = id(&format!("x-{number:016x}"));
-        execs.start(&exec, &request(), guest.clone()).unwrap();
+        execs.start(&exec, &request(), guest.clone(), ()).unwrap();
     }
-    let denial = execs.start(&id("x-more"), &request(), guest.clone());
+    let denial = execs.start(&id("x-more"), &request(), guest.clone(), ());
     assert_eq!(denial.unwrap_err().code, DenialCode::HostBusy);
-    execs.start(&id("turn-1"), &request(), guest).unwrap();
+    execs.start(&id("turn-1"), &request(), guest, ()).unwrap();
     execs.end_all().await;
 }

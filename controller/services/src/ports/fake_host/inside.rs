@@ -39,10 +39,27 @@ impl FakeSandbox {
         match self.sandbox.state {
             SandboxState::Ready => Ok(self),
             SandboxState::Gone => Err(denial(DenialCode::SandboxGone)),
-            SandboxState::Forking | SandboxState::Asleep => {
-                Err(denial(DenialCode::SandboxNotReady))
-            }
+            SandboxState::Asleep => Err(denial(DenialCode::SandboxAsleep)),
+            SandboxState::Forking => Err(denial(DenialCode::SandboxNotReady)),
         }
+    }
+
+    /// Puts it to sleep or wakes it, as the real host does.
+    pub(super) fn rest(&mut self, wanted: SandboxState) -> Result<Sandbox, Denial> {
+        let sandbox = &mut self.sandbox;
+        match sandbox.state {
+            SandboxState::Gone => return Err(denial(DenialCode::SandboxGone)),
+            SandboxState::Forking => return Err(denial(DenialCode::SandboxNotReady)),
+            SandboxState::Ready | SandboxState::Asleep => {}
+        }
+        if wanted == SandboxState::Asleep && self.execs.values().any(|e| e.exec.exit.is_none()) {
+            return Err(denial(DenialCode::SandboxBusy));
+        }
+        if sandbox.state != wanted {
+            sandbox.state = wanted;
+            sandbox.asleep_since = (wanted == SandboxState::Asleep).then(jiff::Timestamp::now);
+        }
+        Ok(sandbox.clone())
     }
 
     pub(super) fn exec(&mut self, exec: &ExecId) -> Result<&mut FakeExec, Denial> {

@@ -10,7 +10,8 @@ use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use lazaret_api::guest::{FileEntry, FileKind, Listing};
 use lazaret_api::host::{
-    BootStages, Confinement, EgressRecords, Exec, ExecRequest, HostInfo, Sandbox, SandboxSpec,
+    BootStages, Confinement, Copied, EgressRecords, Exec, ExecRequest, HostInfo, Sandbox,
+    SandboxSpec, WakeFrom,
 };
 use lazaret_domain::sandbox::SandboxState;
 use lazaret_domain::{Denial, DenialCode, ExecId, Fence, GuestPath, SandboxId};
@@ -67,7 +68,9 @@ impl HostLink for FakeHost {
                 state: SandboxState::Forking,
                 end: None,
                 created_at: now,
-                deadline: now + spec.max_duration.duration(),
+                deadline: Some(now + spec.max_duration.duration()),
+                asleep_since: None,
+                kept: false,
                 accel: None,
                 boot_id: None,
                 kernel: None,
@@ -130,6 +133,72 @@ impl HostLink for FakeHost {
                 *state.effects.destroyed.entry(id.clone()).or_default() += 1;
             }
             Ok(())
+        })
+        .await
+    }
+
+    async fn sleep(&self, fence: Fence, id: &SandboxId) -> Result<Sandbox, Denial> {
+        self.effect(|state| {
+            let sandbox = state.fenced(id, fence)?;
+            sandbox.rest(SandboxState::Asleep)
+        })
+        .await
+    }
+
+    async fn wake(&self, fence: Fence, id: &SandboxId, _: WakeFrom) -> Result<Sandbox, Denial> {
+        self.effect(|state| {
+            if let Some(refusal) = &state.refuse_wake {
+                return Err(refusal.clone());
+            }
+            let sandbox = state.fenced(id, fence)?;
+            sandbox.rest(SandboxState::Ready)
+        })
+        .await
+    }
+
+    async fn copies(
+        &self,
+        fence: Fence,
+        id: &SandboxId,
+        copies: &[SandboxId],
+    ) -> Result<Copied, Denial> {
+        self.effect(|state| {
+            let source = state.fenced(id, fence)?.alive()?;
+            let (spec, files) = (source.sandbox.spec.copied(id), source.files.clone());
+            let like = source.sandbox.clone();
+            let mut made = Vec::new();
+            for copy in copies {
+                let sandbox = Sandbox {
+                    id: copy.clone(),
+                    spec: spec.clone(),
+                    state: SandboxState::Forking,
+                    boot_id: None,
+                    ..like.clone()
+                };
+                *state.effects.created.entry(copy.clone()).or_default() += 1;
+                made.push(sandbox.clone());
+                let fake = FakeSandbox {
+                    sandbox,
+                    fence,
+                    execs: BTreeMap::new(),
+                    files: files.clone(),
+                    egress: Vec::new(),
+                };
+                state.sandboxes.insert(copy.clone(), fake);
+            }
+            Ok(Copied {
+                copies: made,
+                pause_ms: Some(1),
+            })
+        })
+        .await
+    }
+
+    async fn keep(&self, fence: Fence, id: &SandboxId, keep: bool) -> Result<Sandbox, Denial> {
+        self.effect(|state| {
+            let sandbox = state.fenced(id, fence)?;
+            sandbox.sandbox.kept = keep;
+            sandbox.rest(sandbox.sandbox.state)
         })
         .await
     }
