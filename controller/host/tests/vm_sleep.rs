@@ -32,10 +32,12 @@ async fn asleep(session: &Session, id: &SandboxId) -> Sandbox {
     sandbox
 }
 
-/// By how much the guest's clock is off, in nanoseconds.
+/// By how much the guest's clock is off at least, in nanoseconds: it was read between two looks at ours.
 async fn clock_off(session: &Session, id: &SandboxId) -> i128 {
+    let before = jiff::Timestamp::now().as_nanosecond();
     let clock: i128 = say(session, id, "date +%s%N").await.trim().parse().unwrap();
-    (jiff::Timestamp::now().as_nanosecond() - clock).abs()
+    let after = jiff::Timestamp::now().as_nanosecond();
+    (clock.clamp(before, after) - clock).abs()
 }
 
 #[tokio::test]

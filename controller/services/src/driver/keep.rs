@@ -52,11 +52,14 @@ impl Session {
                         self.commit(vec![facts]).await?;
                         self.core.feeds.nudge(&self.run.id);
                     }
+                    // The host was to have ended it by now, as it says itself.
+                    if self.overdue() {
+                        return Ok(true);
+                    }
                 }
+                // It may have fallen asleep since it was last seen.
+                Err(_) if self.outlived_its_rest() => return Ok(true),
                 Err(_) => {}
-            }
-            if self.outlived_its_rest() {
-                return Ok(true);
             }
             let left = Duration::from_millis(millis_between(self.now(), self.deadline()));
             // Looked at more often than only at its deadline: it may end by itself before.
