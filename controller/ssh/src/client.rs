@@ -18,7 +18,7 @@ use lazaret_services::ports::host_link::ByteStream;
 use patience::{Progress, bounded, within};
 use serde::de::DeserializeOwned;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// The largest answer that is read whole.
@@ -107,6 +107,7 @@ impl HostClient {
     pub async fn call(&self, call: Call) -> Result<Response<Incoming>, CallError> {
         let own_failure = OwnFailure::default();
         let (progress, patience) = (Progress::default(), self.silence + call.wait);
+        let (method, path, asked) = (call.method.clone(), call.path.clone(), Instant::now());
         let request = request(call, &own_failure, &progress).map_err(CallError::Denied)?;
         let mut requests = self.requests.clone();
         // Dropping the answer to come resets the stream, and with it the request's body.
@@ -124,6 +125,7 @@ impl HostClient {
                 });
             }
         };
+        tracing::debug!(%method, path, status = response.status().as_u16(), took = ?asked.elapsed(), "the host answered");
         check_protocol(&response).map_err(CallError::Denied)?;
         if response.status().is_success() {
             return Ok(response);

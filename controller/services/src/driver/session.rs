@@ -12,7 +12,7 @@ use lazaret_api::public::EventBody;
 use lazaret_domain::run::{Ending, RunEvent};
 use lazaret_domain::{Denial, Fence};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Why a generation cannot go on. Nothing is lost: the next one starts from the store.
 #[derive(Debug, thiserror::Error)]
@@ -114,12 +114,14 @@ impl Session {
             let here = position.next();
             !matches!(fact, Fact::Facts(_)) || here == last
         });
+        let (count, begun) = (facts.len(), Instant::now());
         let seq = self
             .core
             .ports
             .store
             .commit(&self.run.id, self.run.fence, now, facts)
             .await?;
+        tracing::debug!(run = %self.run.id, facts = count, took = ?begun.elapsed(), "committed");
         for fact in more {
             self.learn(fact);
         }
