@@ -10,7 +10,7 @@ IMAGES := $(CURDIR)/target/images
 PROFILE ?= release
 UP_ARGS ?=
 
-.PHONY: help up test lint build guest image bench unit fuzz clean-host
+.PHONY: help up test lint build guest image bench soak unit fuzz
 
 help: ## Shows this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -50,6 +50,12 @@ unit: ## Only the tests that boot no guest
 fuzz: ## Looks for inputs that break a parser: every target for FUZZ_SECONDS (60 each)
 	@scripts/prepare fuzz
 	@scripts/fuzz
+
+soak: ## Kills parts at random, SOAK_KILLS times (200), and looks whether all is well afterwards
+	@scripts/prepare test
+	@$(MAKE) --no-print-directory guest image
+	@SOAK_KILLS=$${SOAK_KILLS:-200} LAZARET_TEST_IMAGES=$(IMAGES) LAZARET_BIN=$(CURDIR)/target/debug/lazaret \
+		cargo test --workspace --test vm_soak -- --nocapture
 
 bench: ## Measures; prints medians and ratios (docs/benchmarks.md keeps the figures)
 	@scripts/bench

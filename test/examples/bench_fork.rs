@@ -2,7 +2,7 @@
 //!
 //! "Time to interactive" is from the API call to the first command's end, as its caller sees it.
 //! All is measured in this one run, under software emulation. `BENCH_RUNS` (20 if not said) is how
-//! often, `BENCH_IDLE` (100 if not said) how many idle forks are held at once.
+//! often, `BENCH_IDLE` (200 if not said) how many idle forks are held at once.
 
 use anyhow::Context;
 use lazaret_api::public::{CreateRun, EgressChoice, EgressMode, Run};
@@ -62,6 +62,33 @@ async fn series(
         station.teardown(&run.run).await?;
         all.push((run, waited));
         tokio::time::sleep(pause).await;
+    }
+    Ok(all)
+}
+
+/// Runs that find a spare ready, one after another.
+async fn with_spares(runs: usize) -> anyhow::Result<Vec<(Run, u64)>> {
+    let mut station = Station::plan()
+        .host_set("templates", true)
+        .host_set("spares", 1)
+        .open()
+        .await?;
+    let spares = station.ground().state().join("spares");
+    let ready = || async {
+        let dirs = std::fs::read_dir(&spares).ok()?;
+        dirs.flatten()
+            .any(|dir| dir.path().join("offer.json").exists())
+            .then_some(())
+    };
+    let (first, _) = interactive(&station).await?;
+    station.teardown(&first.run).await?;
+    let mut all = Vec::new();
+    for _ in 0..runs {
+        until("a spare", ready).await?;
+        let (run, waited) = interactive(&station).await?;
+        anyhow::ensure!(run.stages.boot.spare, "no spare was claimed: {run:#?}");
+        station.teardown(&run.run).await?;
+        all.push((run, waited));
     }
     Ok(all)
 }
@@ -130,7 +157,7 @@ fn total(pids: &[i32]) -> (u64, u64) {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let (runs, idle) = (number("BENCH_RUNS", 20), number("BENCH_IDLE", 100));
+    let (runs, idle) = (number("BENCH_RUNS", 20), number("BENCH_IDLE", 200));
     let mut out = std::io::stdout().lock();
 
     let cold = Station::plan().open().await?;
@@ -166,6 +193,7 @@ async fn main() -> anyhow::Result<()> {
     for (run, _) in &burst {
         station.teardown(&run.run).await?;
     }
+    let claimed = with_spares(runs).await?;
     let mut bare = Vec::new();
     for _ in 0..runs {
         bare.push(bare_qemu().await?);
@@ -195,6 +223,10 @@ async fn main() -> anyhow::Result<()> {
         ),
         ("forked: time to interactive, 200 ms apart", waited(&paced)),
         ("forked: time to interactive, burst of 8", waited(&burst)),
+        (
+            "spare: time to interactive, one was ready",
+            waited(&claimed),
+        ),
         ("fork: QEMU started → vCPU runs", engine),
         ("fork: vCPU runs → adopted", adopted),
         ("a bare QEMU: started → greets", spread(bare.clone())),
@@ -208,6 +240,11 @@ async fn main() -> anyhow::Result<()> {
         out,
         "| booted / forked, time to interactive | {} |",
         ratio(cold, warm)
+    )?;
+    writeln!(
+        out,
+        "| booted / claimed spare, time to interactive | {} |",
+        ratio(cold, waited(&claimed).0)
     )?;
     writeln!(
         out,

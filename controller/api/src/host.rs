@@ -243,6 +243,9 @@ pub struct BootStages {
     /// Whether it was forked from a template rather than booted.
     #[serde(default)]
     pub forked: bool,
+    /// Whether that fork was up already, as a spare, when the sandbox was asked for.
+    #[serde(default)]
+    pub spare: bool,
     /// How many forks, or else boots, were tried.
     pub tries: u8,
 }

@@ -150,6 +150,8 @@ denial_codes! {
     /// What was saved of the sandbox does not fit the host any more, or is damaged; it can be booted
     /// from its disk.
     SavedStateUnfit = "saved_state_unfit", Conflict;
+    /// The sandbox was copied so often that its disk lies in as many layers as a host opens.
+    TooManyLayers = "too_many_layers", Conflict;
     /// The sandbox is being or has been ended.
     SandboxGone = "sandbox_gone", Gone;
     /// The host is drained or retired.

@@ -40,6 +40,9 @@ pub enum HostCommand {
         /// The sandbox
         #[arg(long)]
         id: SandboxId,
+        /// It is a spare, which becomes a sandbox when it is claimed
+        #[arg(long)]
+        spare: bool,
     },
     /// Boots a probe guest and says whether an accelerator works
     Probe {
@@ -88,10 +91,14 @@ pub fn run(command: HostCommand) -> anyhow::Result<ExitCode> {
             block_on(uplink::serve_standard_streams(state))?;
             Ok(ExitCode::SUCCESS)
         }
-        HostCommand::Shim { state, id } => {
+        HostCommand::Shim { state, id, spare } => {
             log_to(shim::Bounded::default);
             let state = open(state)?;
-            block_on(shim::run(state, id))?;
+            if spare {
+                block_on(shim::run_spare(state, id))?;
+            } else {
+                block_on(shim::run(state, id))?;
+            }
             Ok(ExitCode::SUCCESS)
         }
         HostCommand::Probe {

@@ -44,7 +44,7 @@ pub struct HostConfig {
     pub console_budget: ByteSize,
     /// See [`Self::console_budget`].
     pub console_window: Span,
-    /// How often a guest is asked for its health.
+    /// How often a guest is asked for its health while it has work; twenty times less often else.
     pub health_every: Span,
     /// A guest that does not answer for so long is ended.
     pub health_deadline: Span,
@@ -52,6 +52,9 @@ pub struct HostConfig {
     pub kernel_args: String,
     /// Whether sandboxes are forked from templates where there is one, and templates are made.
     pub templates: bool,
+    /// How many forks of a template are kept up and ready for the next sandbox, besides
+    /// [`Self::max_sandboxes`]. Each takes a few tens of MiB.
+    pub spares: u32,
 }
 
 impl Default for HostConfig {
@@ -74,6 +77,7 @@ impl Default for HostConfig {
             health_deadline: Span::seconds(60),
             kernel_args: String::new(),
             templates: true,
+            spares: 1,
         }
     }
 }

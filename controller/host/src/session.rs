@@ -14,6 +14,7 @@ mod destroy;
 mod info;
 mod living;
 mod remains;
+mod spares;
 mod templates;
 
 use crate::state::State;
@@ -28,6 +29,7 @@ use lazaret_api::{PROTOCOL, PROTOCOL_HEADER};
 use lazaret_domain::{Denial, DenialCode, SandboxId};
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -43,6 +45,8 @@ struct Session {
     /// Ends what nobody asked for once the other side has closed.
     closing: CancellationToken,
     info: Arc<info::Facts>,
+    /// Sandboxes that were asked for.
+    asked: Arc<AtomicU64>,
 }
 
 type Owner = Shared<Session>;
@@ -58,11 +62,14 @@ pub async fn serve_standard_streams(state: State) -> anyhow::Result<()> {
         work: TaskTracker::new(),
         closing: CancellationToken::new(),
         info: Arc::default(),
+        asked: Arc::default(),
     };
     let (work, closing) = (session.work.clone(), session.closing.clone());
     {
         let lock = session.state.lock().await?;
         session.state.sweep(&lock);
+        spares::sweep(&session.state, &lock).await;
+        living::sweep(&session.state, &lock);
         crate::template::collect(&session.state);
     }
     if let Err(error) = crate::pipe::serve(io, router(session)).await {
@@ -160,11 +167,13 @@ async fn create(
     create::within_bounds(session.state.config(), &spec)?;
     let made = create::create(session.state.clone(), id.clone(), fence, spec.clone());
     let sandbox = session.finish(made).await?;
-    let after = templates::after(session.state.clone(), id, spec);
-    let closing = session.closing.clone();
-    session
-        .work
-        .spawn(async move { closing.run_until_cancelled(after).await });
+    let (closing, work) = (session.closing.clone(), session.work.clone());
+    let asked = session.asked.fetch_add(1, Ordering::SeqCst) + 1;
+    let after = async move {
+        templates::after(session.state.clone(), id, spec.clone()).await;
+        spares::refill(session.state.clone(), spec, asked, session.asked).await;
+    };
+    work.spawn(async move { closing.run_until_cancelled(after).await });
     json(&sandbox)
 }
 

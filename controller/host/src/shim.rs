@@ -22,20 +22,23 @@ mod execs;
 mod guest;
 mod log;
 mod recording;
+mod spare;
 
 pub(crate) use api::{After, Reading, read_frames};
 pub(crate) use driver::{Moment, ORIGIN, ORIGIN_MEMORY, SNAPSHOT, SNAPSHOT_MEMORY, newborn};
 pub(crate) use execs::{NOTE, Note};
 pub(crate) use log::Bounded;
 pub(crate) use recording::{Recording, exit_frame};
+pub use spare::run as run_spare;
+pub(crate) use spare::{KEY, OFFER, READY, claim};
 
 use crate::gateway::EgressLog;
 use crate::process::Identity;
-use crate::state::{LAYERS, Record, SandboxDir, State};
+use crate::state::{CAGE, LAYERS, Record, SandboxDir, State};
 use crate::vmm::Console;
 use activity::Activity;
 use anyhow::Context;
-use driver::{Asks, Driver};
+use driver::{Asks, Begun, Driver};
 use lazaret_api::host::{EgressRecords, Sandbox};
 use lazaret_domain::SandboxId;
 use lazaret_domain::sandbox::SandboxState;
@@ -58,7 +61,7 @@ pub(crate) const EXECS: &str = "execs";
 pub(crate) const LOG: &str = "shim.log";
 
 /// What of a sandbox's directory stays when the sandbox has ended, to be asked for.
-const KEPT: [&str; 7] = [RECORD, SHIM, STATUS, CONSOLE, EGRESS, EXECS, LOG];
+const KEPT: [&str; 8] = [RECORD, SHIM, STATUS, CONSOLE, EGRESS, EXECS, LOG, CAGE];
 
 /// How long answers in flight may take once the sandbox has ended.
 const FAREWELL: Duration = Duration::from_secs(3);
@@ -68,11 +71,28 @@ const FAREWELL: Duration = Duration::from_secs(3);
 /// # Errors
 /// If its directory is not as a session makes it. What happens to the sandbox is no error.
 pub async fn run(state: State, id: SandboxId) -> anyhow::Result<()> {
-    // A session of its own, so that no signal to the starter's group arrives here.
-    let _ = rustix::process::setsid();
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    alone();
     let dir = state.sandbox(&id);
     let record: Record = dir.read(RECORD).context("the sandbox has no record")?;
+    own(state, dir, record, None, || ()).await
+}
+
+/// A session of its own, so that no signal to the starter's group arrives here, and files that nobody
+/// else may read.
+fn alone() {
+    let _ = rustix::process::setsid();
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+}
+
+/// Owns a sandbox, which may have begun as a spare. `answers` is called once its socket does.
+async fn own(
+    state: State,
+    dir: SandboxDir,
+    record: Record,
+    begun: Option<Begun>,
+    answers: impl FnOnce(),
+) -> anyhow::Result<()> {
+    let id = record.id.clone();
     crate::state::private_dir(&dir.join(EXECS)).context("make the directory of commands")?;
     dir.write(SHIM, &Identity::own()?)
         .context("write who the shim is")?;
@@ -80,10 +100,10 @@ pub async fn run(state: State, id: SandboxId) -> anyhow::Result<()> {
     let (published, status) = watch::channel(newborn(&record));
     dir.write(STATUS, &*status.borrow())
         .context("write the status")?;
-    let console = Console::new(
-        state.config().console_budget.bytes(),
-        state.config().console_window.duration(),
-    );
+    let console = match &begun {
+        Some(begun) => begun.console.clone(),
+        None => console_of(&state),
+    };
     let execs = execs::Execs::new(dir.join(EXECS));
     let egress = EgressLog::default();
     let (asks, asked) = Asks::channel();
@@ -110,6 +130,8 @@ pub async fn run(state: State, id: SandboxId) -> anyhow::Result<()> {
         connections.clone(),
     ));
 
+    answers();
+
     let driver = Driver {
         state: state.clone(),
         dir: dir.clone(),
@@ -121,7 +143,7 @@ pub async fn run(state: State, id: SandboxId) -> anyhow::Result<()> {
         activity,
         layers: AtomicU32::new(0),
     };
-    let gone = driver.run(asked).await;
+    let gone = driver.run(asked, begun).await;
     execs.end_all().await;
     keep(&dir, &gone.sandbox, &console, &egress);
     state.collect_layers();
@@ -134,6 +156,14 @@ pub async fn run(state: State, id: SandboxId) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn console_of(state: &State) -> Console {
+    let config = state.config();
+    Console::new(
+        config.console_budget.bytes(),
+        config.console_window.duration(),
+    )
+}
+
 /// Leaves behind what is asked for after the end.
 fn keep(dir: &SandboxDir, sandbox: &Sandbox, console: &Console, egress: &EgressLog) {
     let kept = crate::state::replace(&dir.join(CONSOLE), console.text().as_bytes())
@@ -142,6 +172,11 @@ fn keep(dir: &SandboxDir, sandbox: &Sandbox, console: &Console, egress: &EgressL
     if let Err(error) = kept {
         tracing::error!(%error, "the end of the sandbox could not be written down");
     }
+    leave_what_is_asked_for(dir);
+}
+
+/// Removes what of a sandbox's directory nobody asks for once the sandbox has ended.
+pub(crate) fn leave_what_is_asked_for(dir: &SandboxDir) {
     let entries = std::fs::read_dir(dir.path())
         .into_iter()
         .flatten()

@@ -7,6 +7,7 @@
 //!       disks/                    formatted, empty file systems that sandbox disks are laid over
 //!       templates/<key>/          frozen guests that sandboxes are forked from
 //!       layers/                   what disks were when copies were made of their sandboxes
+//!       spares/<id>/              forks of templates that wait to become a sandbox: they move there whole
 //!       fences/<id>               the highest fence seen, kept for a day after the sandbox
 //!       uplink.sock               the way to the controller, while there is one
 //!       sandboxes/<id>/           all of one sandbox
@@ -31,7 +32,7 @@ mod sandbox_dir;
 pub(crate) use files::{private_dir, private_file, replace, replace_as};
 pub(crate) use layers::LAYERS;
 pub(crate) use places::Waking;
-pub(crate) use sandbox_dir::DISK;
+pub(crate) use sandbox_dir::{CAGE, DISK};
 pub use sandbox_dir::{Record, SandboxDir};
 
 use crate::config::HostConfig;
@@ -71,6 +72,7 @@ impl State {
         private_dir(&root.join("fences"))?;
         private_dir(&root.join("templates"))?;
         private_dir(&root.join("layers"))?;
+        private_dir(&root.join("spares"))?;
         let longest = root
             .join("sandboxes")
             .join("s0123456789abcdef")
@@ -144,6 +146,16 @@ impl State {
         SandboxDir::at(path, self.root.join("fences").join(id.as_str()))
     }
 
+    /// Where spares are.
+    pub(crate) fn spares(&self) -> PathBuf {
+        self.root.join("spares")
+    }
+
+    /// The directory of a spare.
+    pub(crate) fn spare(&self, id: &SandboxId) -> SandboxDir {
+        self.sandbox_at(self.spares().join(id.as_str()), id)
+    }
+
     /// The name under which a sandbox directory is made (`new`) or removed (`old`).
     pub(crate) fn passage(&self, id: &SandboxId, way: &str) -> PathBuf {
         self.root.join("sandboxes").join(format!(".{way}-{id}"))
@@ -154,18 +166,12 @@ impl State {
     /// # Errors
     /// If the directory cannot be read.
     pub fn ids(&self) -> io::Result<Vec<SandboxId>> {
-        let mut ids = Vec::new();
-        for entry in std::fs::read_dir(self.root.join("sandboxes"))? {
-            if let Some(id) = entry?
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse().ok())
-            {
-                ids.push(id);
-            }
-        }
-        ids.sort();
-        Ok(ids)
+        ids_in(&self.root.join("sandboxes"))
+    }
+
+    /// The ids of all spares that have a directory, oldest first.
+    pub(crate) fn spare_ids(&self) -> io::Result<Vec<SandboxId>> {
+        ids_in(&self.spares())
     }
 
     /// Waits for the lock. Blocks the thread.
@@ -219,6 +225,21 @@ impl State {
             }
         }
     }
+}
+
+fn ids_in(dir: &Path) -> io::Result<Vec<SandboxId>> {
+    let mut ids = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        if let Some(id) = entry?
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        {
+            ids.push(id);
+        }
+    }
+    ids.sort();
+    Ok(ids)
 }
 
 impl State {

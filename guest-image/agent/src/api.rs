@@ -1,7 +1,7 @@
 //! The routes of the guest API.
 //!
 //! A request is taken apart, checked, handed to one part of the agent, and answered. Every "no" is
-//! a [`Denial`] as JSON. Until the guest is adopted, only health, adopt and shutdown are answered:
+//! a [`Denial`] as JSON. Until the guest is adopted, only health, warm, adopt and shutdown are answered:
 //! no work may run before the machine knows who it is and has entropy of its own.
 
 mod body;
@@ -106,6 +106,10 @@ impl Guest {
             (&Method::POST, "/v1/adopt") => {
                 query.none()?;
                 self.adopt(input).await
+            }
+            (&Method::POST, "/v1/warm") => {
+                query.none()?;
+                self.warm().await
             }
             (&Method::POST, "/v1/shutdown") => {
                 query.none()?;

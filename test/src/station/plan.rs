@@ -37,6 +37,7 @@ impl Default for Plan {
         // A template pays only where it is used more than once.
         plan.host_set("accel", "tcg")
             .host_set("templates", false)
+            .host_set("spares", 0)
             .host_set("min_free_disk", "256M")
     }
 }

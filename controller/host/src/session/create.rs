@@ -87,13 +87,34 @@ pub(super) async fn create(
         let text = "the copy is not there; copies are made of a sandbox that runs";
         return Err(Denial::new(DenialCode::SandboxGone, text));
     }
-    make(&state, &id, fence, spec, &lock, |_| Ok(())).await?;
+    make_or_claim(&state, &id, fence, spec, &lock).await?;
     drop(lock);
     // What the shim wrote down as it came up is what it would answer, without another connection.
     match dir.read::<Sandbox>(STATUS) {
         Some(sandbox) => Ok(sandbox),
         None => look(&state, &id).await,
     }
+}
+
+/// Makes a sandbox that is not there: of a spare, if there is one like it. The caller holds the lock.
+async fn make_or_claim(
+    state: &State,
+    id: &SandboxId,
+    fence: Fence,
+    spec: SandboxSpec,
+    lock: &StateLock,
+) -> Result<(), Denial> {
+    state.sandbox(id).pass_fence(fence)?;
+    room::admit(state, spec.disk, lock)?;
+    let record = Record {
+        id: id.clone(),
+        spec: spec.clone(),
+        created_at: Timestamp::now(),
+    };
+    if super::spares::claim(state, &record, lock).await? {
+        return Ok(());
+    }
+    make(state, id, fence, spec, lock, |_| Ok(())).await
 }
 
 /// Makes a sandbox that is not there, with what it needs besides in its directory. The caller holds
@@ -203,9 +224,21 @@ async fn start_shim(state: &State, id: &SandboxId, dir: &SandboxDir) -> Result<(
 }
 
 fn spawn_shim(state: &State, id: &SandboxId, dir: &SandboxDir) -> anyhow::Result<Child> {
+    shim_command(state, id, dir)?
+        .spawn()
+        .context("start the shim's process")
+}
+
+/// A shim's process, whose log is in its directory.
+pub(super) fn shim_command(
+    state: &State,
+    id: &SandboxId,
+    dir: &SandboxDir,
+) -> std::io::Result<Command> {
     let log = crate::state::private_file(&dir.join(LOG))?;
     // The running program itself, even if its file has been replaced or removed since.
-    Command::new("/proc/self/exe")
+    let mut command = Command::new("/proc/self/exe");
+    command
         .arg0("lazaret")
         .args(["host", "shim", "--state"])
         .arg(state.root())
@@ -214,9 +247,8 @@ fn spawn_shim(state: &State, id: &SandboxId, dir: &SandboxDir) -> anyhow::Result
         .env_remove("SSH_ORIGINAL_COMMAND")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(log)
-        .spawn()
-        .context("start the shim's process")
+        .stderr(log);
+    Ok(command)
 }
 
 #[cfg(test)]

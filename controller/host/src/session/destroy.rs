@@ -3,7 +3,7 @@
 use super::living;
 use crate::process::Identity;
 use crate::shim::{SHIM, VMM};
-use crate::state::{State, internal};
+use crate::state::{SandboxDir, State, internal};
 use crate::vmm::Cage;
 use axum::body::Body;
 use axum::extract::Request;
@@ -37,7 +37,15 @@ pub(super) async fn destroy(state: State, id: SandboxId, fence: Fence) -> Result
 
 /// Ends what still runs of a sandbox and removes all that is left. The caller holds the lock.
 pub(super) async fn take_away(state: &State, id: &SandboxId) -> Result<(), Denial> {
-    let dir = state.sandbox(id);
+    take_away_dir(state, id, &state.sandbox(id)).await
+}
+
+/// The same for a directory that is a sandbox's, or a spare's.
+pub(super) async fn take_away_dir(
+    state: &State,
+    id: &SandboxId,
+    dir: &SandboxDir,
+) -> Result<(), Denial> {
     for role in [SHIM, VMM] {
         if let Some(process) = dir.read::<Identity>(role)
             && !process.kill(KILLED).await
@@ -48,7 +56,7 @@ pub(super) async fn take_away(state: &State, id: &SandboxId) -> Result<(), Denia
             ));
         }
     }
-    Cage::left_by(&state.config().cgroup, id.as_str())
+    Cage::left_by(&state.config().cgroup, dir.cage(id).as_str())
         .open()
         .await;
     let leaving = state.passage(id, "old");

@@ -1,8 +1,8 @@
 //! Sandboxes as they are: from their shim while it lives, else from what it wrote down.
 
 use crate::process::Identity;
-use crate::shim::{RECORD, SHIM, STATUS};
-use crate::state::{Record, SandboxDir, State};
+use crate::shim::{RECORD, SHIM, STATUS, VMM, leave_what_is_asked_for};
+use crate::state::{Record, SandboxDir, State, StateLock};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
@@ -83,6 +83,18 @@ pub(super) async fn look(state: &State, id: &SandboxId) -> Result<Sandbox, Denia
         return Box::pin(look(state, id)).await;
     }
     dead(&dir).ok_or_else(|| not_found(id))
+}
+
+/// Removes what sandboxes whose shim was killed left of memory and disk. What they were, and said, stays.
+pub(super) fn sweep(state: &State, _lock: &StateLock) {
+    for id in state.ids().unwrap_or_default() {
+        let dir = state.sandbox(&id);
+        let qemu = dir.read::<Identity>(VMM).filter(Identity::is_alive);
+        if shim(&dir).is_none() && qemu.is_none() && dead(&dir).is_some() {
+            leave_what_is_asked_for(&dir);
+        }
+    }
+    state.collect_layers();
 }
 
 /// A sandbox without a shim, from what was written down. One that had not ended by then ended with

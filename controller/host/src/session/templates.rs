@@ -25,6 +25,24 @@ pub(super) async fn ensure(state: State, spec: TemplateSpec) -> Result<Template,
         AccelChoice::Tcg => Accel::Tcg,
         choice => crate::probe::resolve(&state, choice).await?,
     };
+    let (machine, key) = machine(&state, &spec, accel).await?;
+    template::ensure(&state, &key, &machine, spec.boot_deadline).await?;
+    Ok(Template {
+        name: key.name(),
+        image: key.image,
+        accel,
+        memory: key.memory,
+        cpus: key.cpus,
+        disk: key.disk,
+    })
+}
+
+/// The machine of such a template, without disk, and the template's key.
+async fn machine(
+    state: &State,
+    spec: &TemplateSpec,
+    accel: Accel,
+) -> Result<(Machine, Key), Denial> {
     let (owner, digest) = (state.clone(), spec.image.clone());
     let image = tokio::task::spawn_blocking(move || image::verified(&owner, &digest))
         .await
@@ -40,16 +58,19 @@ pub(super) async fn ensure(state: State, spec: TemplateSpec) -> Result<Template,
         kernel_args: state.config().kernel_args.clone(),
         origin: Origin::Boot,
     };
-    let key = Key::of(&state, &spec.image, &machine, spec.disk)?;
-    template::ensure(&state, &key, &machine, spec.boot_deadline).await?;
-    Ok(Template {
-        name: key.name(),
-        image: key.image,
-        accel,
-        memory: key.memory,
-        cpus: key.cpus,
-        disk: key.disk,
-    })
+    let key = Key::of(state, &spec.image, &machine, spec.disk)?;
+    Ok((machine, key))
+}
+
+/// The key of the template that such a sandbox is forked from, if that can be told without a probe.
+pub(super) async fn key(state: &State, spec: &SandboxSpec) -> Option<Key> {
+    let accel = match spec.accel {
+        AccelChoice::Tcg => Accel::Tcg,
+        choice => crate::probe::known(state, choice)?.ok()?,
+    };
+    let wanted = TemplateSpec::of(spec);
+    let found = machine(state, &wanted, accel).await;
+    found.ok().map(|(_, key)| key)
 }
 
 /// Waits until the sandbox is up, and makes the template that it lacked. They do not boot side by

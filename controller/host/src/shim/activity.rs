@@ -75,6 +75,14 @@ impl Activity {
         if going == 0 { Ok(()) } else { Err(going) }
     }
 
+    /// Returns when something goes on, or else after so long.
+    pub(crate) async fn busy_or_after(&self, long: Duration) {
+        let mut seen = self.0.subscribe();
+        let busy = seen.wait_for(|now| now.going > 0);
+        // It is of no interest which it was; the sender lives in `self`.
+        let _ = tokio::time::timeout(long, busy).await;
+    }
+
     /// Returns when nothing has gone on for so long.
     pub(crate) async fn idle_for(&self, long: Duration) {
         let mut seen = self.0.subscribe();
@@ -124,6 +132,18 @@ mod tests {
         drop(going);
         idle.await.unwrap();
         assert_eq!(began.elapsed(), 11 * minute);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_goes_on_is_heard_of_at_once_and_else_after_a_while() {
+        let activity = Activity::default();
+        activity.open();
+        let (began, hour) = (Instant::now(), Duration::from_secs(3600));
+        activity.busy_or_after(hour).await;
+        assert_eq!(began.elapsed(), hour);
+        let _going = activity.begin().unwrap();
+        activity.busy_or_after(hour).await;
+        assert_eq!(began.elapsed(), hour);
     }
 
     #[tokio::test]

@@ -1,7 +1,8 @@
 //! The one task that changes a sandbox.
 //!
 //! ```text
-//!   choose accelerator ─┬─ template ─► fork (a few tries) ─┬─► adopt ─► awake ─► … ─► end
+//!   spare ────────────────────────────────────────────────┐
+//!   choose accelerator ─┬─ template ─► fork (a few tries) ─┼─► adopt ─► awake ─► … ─► end
 //!                       └─ none ─────► boot (a few tries) ─┘            ⇅
 //!                                                                     asleep
 //! ```
@@ -15,11 +16,13 @@ mod cap;
 mod copy;
 mod fork;
 mod rest;
+mod spare;
 mod vigil;
 mod wake;
 
 pub(crate) use asks::{Asks, What};
 pub(crate) use copy::{Moment, ORIGIN, ORIGIN_MEMORY, SNAPSHOT, SNAPSHOT_MEMORY};
+pub(crate) use spare::Begun;
 
 use super::STATUS;
 use super::activity::Activity;
@@ -37,6 +40,7 @@ use lazaret_api::host::{Accel, AccelChoice, BootStages, Confinement, End, Sandbo
 use lazaret_domain::sandbox::{EndCause, SandboxEvent, SandboxState};
 use lazaret_domain::{Denial, DenialCode};
 use std::sync::atomic::AtomicU32;
+use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -119,7 +123,9 @@ pub(crate) struct Driver {
 struct Life {
     vmm: Vmm,
     reading: JoinHandle<()>,
-    gateway: JoinHandle<()>,
+    /// Our end of the network card's cable, while it is plugged into nothing.
+    cable: Option<UnixStream>,
+    gateway: Option<JoinHandle<()>>,
     stop: CancellationToken,
     /// What a machine needs to be loaded from this one; of the QEMU that runs, not of one that may
     /// have been installed since.
@@ -141,33 +147,36 @@ impl Life {
     async fn end(self) {
         self.stop.cancel();
         self.vmm.end().await;
-        let _ = self.gateway.await;
+        if let Some(gateway) = self.gateway {
+            let _ = gateway.await;
+        }
         let _ = self.reading.await;
     }
 }
 
 impl Driver {
     /// Leads the sandbox through its life.
-    pub(crate) async fn run(self, asked: Asked) -> Gone {
+    pub(crate) async fn run(self, asked: Asked, begun: Option<Begun>) -> Gone {
         let Asked {
             mut end,
             mut orders,
         } = asked;
         let (mut cap, ends) = Cap::new(self.record.spec.max_duration);
-        let mut life = None;
+        let (mut life, spare) = begun.map(Begun::taken).unzip();
         let over = tokio::select! {
             biased;
             _ = end.recv() => Over::new(EndCause::Teardown, ""),
             over = ends.reached() => over,
             () = terminated() => Over::new(EndCause::ShimDied, "the shim was told to stop"),
-            over = self.live(&mut life, &mut orders, &mut cap) => over,
+            over = self.live(&mut life, spare, &mut orders, &mut cap) => over,
         };
         self.guest.send_replace(None);
         if let Some(life) = life {
             life.end().await;
         }
         // A start that was given up leaves its cgroup if QEMU was not reaped yet.
-        Cage::left_by(&self.state.config().cgroup, self.record.id.as_str())
+        let cage = self.dir.cage(&self.record.id);
+        Cage::left_by(&self.state.config().cgroup, cage.as_str())
             .open()
             .await;
         let mut sandbox = self.published.borrow().clone();
@@ -189,18 +198,27 @@ impl Driver {
     async fn live(
         &self,
         life: &mut Option<Life>,
+        spare: Option<(Guest, Option<Accel>)>,
         orders: &mut mpsc::Receiver<Order>,
         cap: &mut Cap,
     ) -> Over {
-        match self.come_up(life).await {
+        match self.come_up(life, spare).await {
             Ok(guest) => self.days(life, guest, orders, cap).await,
             Err(over) => over,
         }
     }
 
     /// A guest that was forked or else booted, and adopted.
-    async fn come_up(&self, life: &mut Option<Life>) -> Result<Guest, Over> {
+    async fn come_up(
+        &self,
+        life: &mut Option<Life>,
+        spare: Option<(Guest, Option<Accel>)>,
+    ) -> Result<Guest, Over> {
         let asked_at = Instant::now();
+        if let Some(guest) = self.claimed(life, spare, asked_at).await {
+            self.turn(SandboxEvent::Adopted, |_| {});
+            return Ok(guest);
+        }
         let setup = |denial: Denial| Over::new(EndCause::SetupFailed, denial.to_string());
         let machine = self.prepare().await.map_err(setup)?;
         if self.record.spec.copy_of.is_some() {
@@ -320,7 +338,7 @@ fn millis(since: Instant) -> u64 {
 }
 
 /// Returns when the process is asked to stop.
-async fn terminated() {
+pub(super) async fn terminated() {
     match signal(SignalKind::terminate()) {
         Ok(mut signal) => {
             signal.recv().await;

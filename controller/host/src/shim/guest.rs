@@ -69,6 +69,12 @@ impl Guest {
         self.value(Method::GET, "/v1/health", Body::empty()).await
     }
 
+    /// Has it start what most tasks start, once each, before it is adopted.
+    pub(crate) async fn warm(&self) -> Result<(), Denial> {
+        let _: serde_json::Value = self.value(Method::POST, "/v1/warm", Body::empty()).await?;
+        Ok(())
+    }
+
     /// Tells it who it is, with fresh randomness and the time.
     pub(crate) async fn adopt(
         &self,

@@ -52,6 +52,11 @@ impl State {
 }
 
 impl SandboxDir {
+    /// How many layers its disk lies over.
+    pub(crate) fn layers(&self) -> usize {
+        std::fs::read_dir(self.join(LAYERS)).map_or(0, Iterator::count)
+    }
+
     /// Has this sandbox need all layers that another needs.
     pub(crate) fn share_layers(&self, of: &Self) -> io::Result<()> {
         super::private_dir(&self.join(LAYERS))?;

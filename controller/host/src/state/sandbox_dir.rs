@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 /// A sandbox's disk in its directory.
 pub(crate) const DISK: &str = "disk.qcow2";
 
+/// In the directory of a sandbox that was a spare: the name of its cgroup.
+pub(crate) const CAGE: &str = "cage.json";
+
 /// What a sandbox is to be, as it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
@@ -59,6 +62,28 @@ impl SandboxDir {
     #[must_use]
     pub fn exists(&self) -> bool {
         self.path.is_dir()
+    }
+
+    /// The file that its disk is written to: the last layer, where copies were made of it.
+    #[must_use]
+    pub fn top_disk(&self) -> PathBuf {
+        let layer = |number: &u32| self.join(&format!("disk-{number}.qcow2"));
+        let last = (1_u32..).take_while(|number| layer(number).exists()).last();
+        last.map_or_else(|| self.join(DISK), |number| layer(&number))
+    }
+
+    /// The name of its cgroup: its id, or that of the spare that it was.
+    #[must_use]
+    pub fn cage(&self, id: &SandboxId) -> SandboxId {
+        self.read(CAGE).unwrap_or_else(|| id.clone())
+    }
+
+    /// Notes the name of its cgroup, which it keeps.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn keep_cage(&self, id: &SandboxId) -> io::Result<()> {
+        self.write(CAGE, id)
     }
 
     /// Reads one of its JSON files, if it is there and whole.
@@ -118,6 +143,17 @@ mod tests {
             DenialCode::StaleFence
         );
         again.pass_fence(Fence(u64::MAX)).unwrap();
+    }
+
+    #[test]
+    fn what_is_written_to_is_the_last_layer() {
+        let dir = tempfile::tempdir().unwrap();
+        let sandbox = SandboxDir::at(dir.path().to_owned(), dir.path().join("fence"));
+        assert_eq!(sandbox.top_disk(), dir.path().join(DISK));
+        for name in ["disk-1.qcow2", "disk-2.qcow2", "disk-9.qcow2"] {
+            std::fs::write(dir.path().join(name), "").unwrap();
+        }
+        assert_eq!(sandbox.top_disk(), dir.path().join("disk-2.qcow2"));
     }
 
     #[test]

@@ -72,6 +72,22 @@ impl Key {
         })
     }
 
+    /// A key of nothing that exists.
+    #[cfg(test)]
+    pub(crate) fn for_tests() -> Self {
+        Self {
+            image: "0".repeat(64),
+            accel: Accel::Tcg,
+            memory: ByteSize::mebibytes(512),
+            cpus: Cpus::ONE,
+            disk: ByteSize::mebibytes(64),
+            vmm: (String::new(), 0, 0, 0),
+            machine: String::new(),
+            boot_id: String::new(),
+            generation: (MAKING, PROTOCOL),
+        }
+    }
+
     /// The template's name.
     pub(crate) fn name(&self) -> String {
         let text = serde_json::to_vec(self).unwrap_or_default();

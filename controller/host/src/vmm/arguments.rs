@@ -155,6 +155,8 @@ impl Machine {
             "virtio-blk-device,drive=root,serial=lazaret-root",
         ]);
         if let Some(disk) = &self.disk {
+            // Relative to the directory it runs in, which may move: QEMU opens the file again at times.
+            let disk = disk.strip_prefix(dir).unwrap_or(disk);
             args.option("-drive", DISK, disk);
             args.words([
                 "-device",
@@ -399,7 +401,7 @@ mod tests {
             "-smp 1 ",
             "-accel tcg,tb-size=64",
             "readonly=on",
-            "werror=report,file=/s/disk.qcow2",
+            "werror=report,file=disk.qcow2",
             "mac=02:4c:5a:00:00:02,host_mtu=65000",
         ] {
             assert!(line.contains(part), "{part} is missing in {line}");

@@ -36,12 +36,16 @@ impl TestHost {
             true => "",
             false => "templates = false\n",
         };
+        let spares = match settings.contains("spares") {
+            true => "",
+            false => "spares = 0\n",
+        };
         let least = match settings.contains("min_free_disk") {
             true => "",
             false => "min_free_disk = \"64M\"\n",
         };
         let settings = format!(
-            "images_dir = {:?}\n{least}{templates}{settings}\n",
+            "images_dir = {:?}\n{least}{templates}{spares}{settings}\n",
             images()
         );
         std::fs::create_dir(dir.path().join("s")).unwrap();

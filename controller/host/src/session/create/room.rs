@@ -6,7 +6,7 @@
 
 use crate::config::HostConfig;
 use crate::shim::RECORD;
-use crate::state::{DISK, Record, SandboxDir, State, StateLock, internal};
+use crate::state::{Record, SandboxDir, State, StateLock, internal};
 use lazaret_domain::{ByteSize, Denial, DenialCode};
 use std::os::unix::fs::MetadataExt;
 
@@ -33,7 +33,7 @@ fn still_promised(dir: &SandboxDir) -> u64 {
         .read::<Record>(RECORD)
         .map_or(0, |record| record.spec.disk.bytes());
     // One that is not made yet takes nothing yet.
-    let taken = std::fs::metadata(dir.join(DISK)).map_or(0, |meta| meta.blocks() * BLOCK);
+    let taken = std::fs::metadata(dir.top_disk()).map_or(0, |meta| meta.blocks() * BLOCK);
     size.saturating_sub(taken)
 }
 

@@ -31,6 +31,18 @@ impl Driver {
         life: &'a mut Option<Life>,
         asked_at: Instant,
     ) -> Result<(&'a mut Life, Control), Denial> {
+        let (life, control) = self.launch_unplugged(machine, life, asked_at).await?;
+        self.plug(life);
+        Ok((life, control))
+    }
+
+    /// Starts QEMU with its console; what its network card sends goes nowhere before [`Self::plug`].
+    pub(super) async fn launch_unplugged<'a>(
+        &self,
+        machine: &Machine,
+        life: &'a mut Option<Life>,
+        asked_at: Instant,
+    ) -> Result<(&'a mut Life, Control), Denial> {
         self.console.start_over();
         let config = self.state.config();
         let cage = Cage::make(
@@ -47,28 +59,35 @@ impl Driver {
             .map_err(|error| crate::state::internal("write who QEMU is", &error))?;
         self.stage(|stages| stages.vmm_ms = Some(millis(asked_at)));
         self.change(|sandbox| sandbox.confinement = vmm.confinement.clone());
-        let stop = CancellationToken::new();
         let console = self.console.clone();
         let reading = tokio::spawn(async move { console.read(lines.console).await });
-        let gateway = GatewayConfig {
+        let life = life.insert(Life {
+            vmm,
+            reading,
+            cable: Some(lines.cable),
+            gateway: None,
+            stop: CancellationToken::new(),
+            key,
+        });
+        Ok((life, lines.control))
+    }
+
+    /// Plugs the sandbox's network card into its gateway.
+    pub(super) fn plug(&self, life: &mut Life) {
+        let Some(cable) = life.cable.take() else {
+            return;
+        };
+        let config = GatewayConfig {
             sandbox: self.record.id.clone(),
             policy: self.record.spec.egress.clone(),
             uplink: self.state.uplink_socket(),
         };
-        let gateway = gateway::serve(lines.cable, gateway, self.egress.clone(), stop.clone());
-        let gateway = tokio::spawn(async move {
+        let gateway = gateway::serve(cable, config, self.egress.clone(), life.stop.clone());
+        life.gateway = Some(tokio::spawn(async move {
             // A sandbox without its gateway reaches nothing: that is the safe side.
             let end = gateway.await;
             tracing::info!(%end, "the gateway has ended");
-        });
-        let life = life.insert(Life {
-            vmm,
-            reading,
-            gateway,
-            stop,
-            key,
-        });
-        Ok((life, lines.control))
+        }));
     }
 
     /// Waits for the guest agent, and tells it who it is.

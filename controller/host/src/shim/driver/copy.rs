@@ -9,7 +9,7 @@
 //! the source, and so does what it drew at random. Connections end with it.
 
 use super::super::guest::Guest;
-use super::rest::{GO_ON, NAP, go_on};
+use super::rest::{GO_ON, NAP, go_on, unsaved};
 use super::{DISK, Driver, Life, Over, millis};
 use crate::state::{internal, private_file};
 use crate::template::Key;
@@ -37,6 +37,10 @@ const TRIES: u8 = 2;
 /// How long it may take to answer on one connection. It may still be busy with the source's.
 const ANSWER: Duration = Duration::from_secs(25);
 const PAUSE: Duration = Duration::from_millis(50);
+/// Layers that a disk may lie in: QEMU keeps each of them open, and each one makes reading slower.
+const MOST_LAYERS: usize = 32;
+/// With less of the disk free than this, what could not be written did not fit.
+const FULL: u64 = 64 << 20;
 
 /// What a sandbox was at one moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -99,6 +103,13 @@ impl Driver {
     async fn layer(&self) -> Result<(PathBuf, PathBuf), Denial> {
         self.has_room_for_memory()?;
         let number = self.layers.load(Ordering::SeqCst) + 1;
+        let below = self.dir.layers();
+        if below >= MOST_LAYERS {
+            let text = format!(
+                "the sandbox's disk lies in {below} layers of copies, and {MOST_LAYERS} are the most; begin a new run"
+            );
+            return Err(Denial::new(DenialCode::TooManyLayers, text));
+        }
         let name = format!("{}-{number}.qcow2", self.record.id);
         let next = self.dir.join(&format!("disk-{number}.qcow2"));
         let layer = self.state.layers().join(&name);
@@ -121,10 +132,15 @@ impl Driver {
         let _ = std::fs::remove_file(&file);
         let memory =
             private_file(&file).map_err(|error| internal("make a file for the memory", &error))?;
-        life.vmm
-            .copy(&memory, next)
-            .await
-            .map_err(|error| internal("write the sandbox's memory", &error))
+        life.vmm.copy(&memory, next).await.map_err(|error| {
+            // QEMU says only that it could not write.
+            let full = self.state.disk_free().is_ok_and(|free| free < FULL);
+            unsaved(&if full {
+                io::ErrorKind::StorageFull.into()
+            } else {
+                error
+            })
+        })
     }
 
     fn note(&self, life: &Life, layer: PathBuf, pause_ms: u64) -> Result<(), Denial> {
@@ -212,6 +228,21 @@ impl Driver {
         }
     }
 
+    /// The guest of a copy that confirmed its adoption on a connection that was given up.
+    async fn adopted_already(&self, control: &Control, denial: Denial) -> Result<Guest, Denial> {
+        let guest = Guest::through(control).await?;
+        let health = guest.health().await?;
+        if !health.adopted || health.napping {
+            return Err(denial);
+        }
+        guest.right_clock(0).await?;
+        self.change(|sandbox| {
+            sandbox.boot_id = health.boot_id;
+            sandbox.kernel = Some(health.kernel);
+        });
+        Ok(guest)
+    }
+
     /// Connects until the guest answers, and tells it who it is.
     async fn become_itself(&self, control: &Control, asked_at: Instant) -> Result<Guest, Denial> {
         loop {
@@ -222,7 +253,10 @@ impl Driver {
             };
             match timeout(ANSWER, attempt).await {
                 Ok(Ok(guest)) => return Ok(guest),
-                Ok(Err(denial)) if denial.code == DenialCode::AlreadyExists => return Err(denial),
+                // Nobody else speaks to it: it is adopted, and its answer was lost.
+                Ok(Err(denial)) if denial.code == DenialCode::AlreadyExists => {
+                    return self.adopted_already(control, denial).await;
+                }
                 Ok(Err(denial)) => tracing::debug!(%denial, "the guest does not answer yet"),
                 Err(_) => tracing::debug!("the guest does not answer yet"),
             }

@@ -59,7 +59,7 @@ impl Driver {
         None
     }
 
-    async fn template(&self, machine: &Machine) -> Option<Template> {
+    pub(super) async fn template(&self, machine: &Machine) -> Option<Template> {
         if !self.state.config().templates {
             return None;
         }
@@ -80,10 +80,29 @@ impl Driver {
         life: &mut Option<Life>,
         asked_at: Instant,
     ) -> Result<Guest, Denial> {
-        vmm::copy_disk(&template.disk(), &self.dir.join(DISK))?;
+        self.copy_template_disk(template)?;
+        let (life, control) = self.launch(machine, life, asked_at).await?;
+        self.load_template(life, template).await?;
+        self.stage(|stages| stages.running_ms = Some(millis(asked_at)));
+        tokio::select! {
+            guest = self.claim(control, asked_at) => guest,
+            ended = life.vmm_ended() => Err(ended),
+        }
+    }
+
+    /// The disk of a fork: the template's, copied.
+    pub(super) fn copy_template_disk(&self, template: &Template) -> Result<(), Denial> {
+        vmm::copy_disk(&template.disk(), &self.dir.join(DISK))
+    }
+
+    /// Has a machine that waits for it go on from where the template was frozen.
+    pub(super) async fn load_template(
+        &self,
+        life: &mut Life,
+        template: &Template,
+    ) -> Result<(), Denial> {
         let frozen = File::open(template.state())
             .map_err(|error| internal("open a template's state", &error))?;
-        let (life, control) = self.launch(machine, life, asked_at).await?;
         life.vmm
             .load(&frozen, Holds::Devices)
             .await
@@ -91,12 +110,7 @@ impl Driver {
         life.vmm
             .go_on()
             .await
-            .map_err(|error| internal("run a fork", &error))?;
-        self.stage(|stages| stages.running_ms = Some(millis(asked_at)));
-        tokio::select! {
-            guest = self.claim(control, asked_at) => guest,
-            ended = life.vmm_ended() => Err(ended),
-        }
+            .map_err(|error| internal("run a fork", &error))
     }
 
     /// Nothing is asked of a fork before it has entropy and a name of its own.

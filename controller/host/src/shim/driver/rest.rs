@@ -32,7 +32,7 @@ pub(super) const NAP: Duration = Duration::from_secs(60);
 /// How long QEMU may take to end.
 const FAREWELL: Duration = Duration::from_secs(30);
 /// How long a guest that does not fall asleep may take to go on.
-pub(super) const GO_ON: Duration = Duration::from_secs(20);
+pub(super) const GO_ON: Duration = Duration::from_secs(60);
 
 /// A sandbox that sleeps.
 pub(super) struct Asleep {
@@ -185,14 +185,7 @@ impl Driver {
         // ends this too.
         vmm::save(&mut life.vmm, &file)
             .await
-            .map_err(|error| match error.kind() {
-                io::ErrorKind::StorageFull => Denial::new(
-                    DenialCode::DiskFull,
-                    "the host's disk is too full to save the sandbox's memory",
-                )
-                .retry_after(60),
-                _ => internal("save the sandbox's memory", &error),
-            })
+            .map_err(|error| unsaved(&error))
     }
 
     /// The memory may take up to its whole size, and the host keeps what it has to keep free.
@@ -277,6 +270,18 @@ impl Driver {
             let end = |span| sandbox.asleep_since?.checked_add(span).ok();
             sandbox.deadline = span.and_then(end);
         });
+    }
+}
+
+/// Why memory could not be written to a file.
+pub(super) fn unsaved(error: &io::Error) -> Denial {
+    match error.kind() {
+        io::ErrorKind::StorageFull => Denial::new(
+            DenialCode::DiskFull,
+            "the host's disk is too full to save the sandbox's memory",
+        )
+        .retry_after(60),
+        _ => internal("save the sandbox's memory", error),
     }
 }
 

@@ -10,6 +10,9 @@ use std::time::Duration;
 /// How long QEMU may take to end after its guest is seen to be over.
 const LAST_BREATH: Duration = Duration::from_secs(5);
 
+/// So many times less often a guest is asked for its health while it has nothing to do.
+const IDLE: u32 = 20;
+
 impl Driver {
     /// Watches a ready sandbox until it ends.
     pub(super) async fn watch(&self, life: &mut Life, guest: &Guest) -> Over {
@@ -31,12 +34,15 @@ impl Driver {
         }
     }
 
-    /// Asks for health, seldom; returns when the guest does not answer any more.
+    /// Asks for health, seldom, and of a guest without work hardly ever: where many sandboxes are idle
+    /// they are to take no processor time. Returns when the guest does not answer any more.
     async fn unhealthy(&self, guest: &Guest) -> String {
         let config = self.state.config();
         let asking = async {
             loop {
-                tokio::time::sleep(config.health_every.duration()).await;
+                let every = config.health_every.duration();
+                tokio::time::sleep(every).await;
+                self.activity.busy_or_after(every * (IDLE - 1)).await;
                 match tokio::time::timeout(config.health_deadline.duration(), guest.health()).await
                 {
                     Ok(Ok(_)) => {}
