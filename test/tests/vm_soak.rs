@@ -5,7 +5,7 @@
 
 use anyhow::Context;
 use lazaret_api::public::{CreateRun, EgressChoice, EgressMode, Run};
-use lazaret_domain::run::Outcome;
+use lazaret_domain::run::{Outcome, RunPhase};
 use lazaret_domain::{Argv, RunId};
 use lazaret_test::station::{Station, until};
 use rand::rngs::StdRng;
@@ -54,6 +54,19 @@ async fn over(station: &Station, run: &RunId) -> bool {
         .is_ok_and(|run| run.outcome.is_some())
 }
 
+/// Whether a run's command is going on, or no run is left that could get there.
+async fn at_work(station: &Station, going: &[RunId]) -> Option<()> {
+    let mut left = false;
+    for run in going {
+        let run = station.run(run).await.ok()?;
+        if run.state == RunPhase::Running {
+            return Some(());
+        }
+        left |= run.outcome.is_none();
+    }
+    (!left).then_some(())
+}
+
 #[tokio::test]
 async fn random_kills_leave_every_run_explained_and_nothing_behind() -> anyhow::Result<()> {
     let (kills, seed) = (
@@ -69,6 +82,14 @@ async fn random_kills_leave_every_run_explained_and_nothing_behind() -> anyhow::
         .set("sandbox", "max_sandboxes", 16)
         .open()
         .await?;
+    // The first run boots, and its host makes the template that the others are forked from.
+    until("a fork", || async {
+        let run = begin(&station).await.ok()?;
+        let run = station.wait_done(&run).await.ok()?;
+        station.teardown(&run.run).await.ok()?;
+        run.stages.boot.forked.then_some(())
+    })
+    .await?;
     let mut runs = Vec::new();
     let mut going: Vec<RunId> = Vec::new();
     let mut killed: BTreeMap<&str, u32> = BTreeMap::new();
@@ -84,6 +105,10 @@ async fn random_kills_leave_every_run_explained_and_nothing_behind() -> anyhow::
         going = still;
         while going.len() < GOING {
             going.push(begin(&station).await?);
+        }
+        // Half of the time something is at work by then, else whatever stage things are in.
+        if dice.random() {
+            until("a run at work", || at_work(&station, &going)).await?;
         }
         let what = ["controller", " host gate ", " host shim ", "qemu-system"]
             [dice.random_range(0..4_usize)];
@@ -122,6 +147,15 @@ async fn random_kills_leave_every_run_explained_and_nothing_behind() -> anyhow::
         "killed {killed:?}; of {} runs did not succeed: {outcomes:?}",
         runs.len()
     );
+    // A template of which no fork came up was removed, and is made again.
+    let templates = station.ground().state().join("templates");
+    until("no template is being made", || async {
+        let entries = std::fs::read_dir(&templates).ok()?;
+        let making =
+            |entry: std::fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(b".");
+        (!entries.flatten().any(making)).then_some(())
+    })
+    .await?;
     station.leftovers().await?.assert_none();
     Ok(())
 }
