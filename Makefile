@@ -18,8 +18,8 @@ help: ## Shows this list
 up: ## Builds everything, starts a station on this machine and runs a first task in it
 	@scripts/prepare run
 	@$(MAKE) --no-print-directory guest
-	@echo "==> Building lazaret ($(PROFILE))" >&2
-	@cargo build --quiet --profile $(PROFILE) --bin lazaret
+	@echo "==> Building lazaret ($(PROFILE)); the first time takes about ten minutes on two cores" >&2
+	@cargo build --profile $(PROFILE) --bin lazaret
 	@exec $(if $(filter release,$(PROFILE)),target/release,target/debug)/lazaret up $(UP_ARGS)
 
 guest: ## Builds the static guest agent

@@ -11,7 +11,7 @@
 //! | `PUT /v1/clock` | [`Clock`] → [`Clock`]: sets the wall clock, and what it says then |
 //! | `POST /v1/exec` | body: [`ExecSpec`] as one length-prefixed (u32, big-endian) JSON, then standard input; answer: [`crate::frame`]s, the last of which is an exit frame. Dropping the answer kills the command's process group |
 //! | `GET /v1/list?path=P` | [`Listing`] of a directory of the workspace |
-//! | `GET /v1/files?path=P` | the file or tree as a tar stream |
+//! | `GET /v1/files?path=P` | the file or tree as a tar stream; a tree begins with the directory itself, as `.` |
 //! | `PUT /v1/files?path=P&area=workspace\|uploads` | takes a tar stream into a directory |
 //! | `POST /v1/shutdown` | syncs and powers off |
 //!

@@ -41,11 +41,16 @@ impl FromStr for RepoName {
     fn from_str(text: &str) -> Result<Self, Denial> {
         let trimmed = text.strip_suffix(".git").unwrap_or(text);
         let refuse = || {
-            Denial::new(
-                DenialCode::InvalidRepo,
-                "a repository is owner/name: two parts of 1 to 100 characters of A-Z a-z 0-9 _ . -, \
-                 not starting with '-' or '.', the second not ending in '.git'",
-            )
+            let rule = match text.contains("://") || text.contains('@') {
+                true => {
+                    "a repository is named as owner/name, such as acme/demo, and not by its address"
+                }
+                false => {
+                    "a repository is owner/name: two parts of 1 to 100 characters of A-Z a-z 0-9 _ . -, \
+                     not starting with '-' or '.', the second not ending in '.git'"
+                }
+            };
+            Denial::new(DenialCode::InvalidRepo, rule)
         };
         let (owner, name) = trimmed.split_once('/').ok_or_else(refuse)?;
         let part_ok =

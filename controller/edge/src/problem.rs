@@ -18,7 +18,7 @@ pub(crate) struct Refusal(pub(crate) Denial);
 
 impl From<Denial> for Refusal {
     fn from(denial: Denial) -> Self {
-        Self(denial)
+        Self(outward(&denial))
     }
 }
 
@@ -43,6 +43,18 @@ pub(crate) fn status_of(code: DenialCode) -> StatusCode {
         DenialClass::Capacity => StatusCode::TOO_MANY_REQUESTS,
         DenialClass::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         DenialClass::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+/// A denial as callers see it: to them a run's sandbox that its host does not know is gone.
+pub(crate) fn outward(denial: &Denial) -> Denial {
+    match denial.code {
+        DenialCode::SandboxNotFound => Denial {
+            code: DenialCode::SandboxGone,
+            message: "the run's sandbox is not on its host any more".to_owned(),
+            ..denial.clone()
+        },
+        _ => denial.clone(),
     }
 }
 
@@ -150,6 +162,14 @@ mod tests {
             let times = listed.iter().filter(|listed| *listed == code).count();
             assert_eq!(times, usize::from(!INNER.contains(code)), "{code}");
         }
+    }
+
+    #[test]
+    fn a_sandbox_that_its_host_does_not_know_is_gone() {
+        let inner = Denial::new(DenialCode::SandboxNotFound, "no sandbox s1 on this host");
+        let Refusal(told) = Refusal::from(inner);
+        assert_eq!(told.code, DenialCode::SandboxGone);
+        assert!(!told.message.contains("s1"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use stat::Stat;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// A process that was seen alive.
@@ -54,6 +54,17 @@ impl Identity {
             .into_iter()
             .filter_map(|pid| Self::of(pid).ok());
         known.filter(Self::is_alive).collect()
+    }
+
+    /// The processes that work in a directory, also one that was removed from under them.
+    pub(crate) fn working_in(dir: &Path) -> Vec<Self> {
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let works_in = plain(std::fs::read_link(entry.path().join("cwd")).ok()?);
+            (works_in == dir).then_some(pid)
+        });
+        pids.filter_map(|pid| Self::of(pid).ok()).collect()
     }
 
     /// Whether it lived before the host was restarted.
@@ -136,16 +147,18 @@ fn has_ended(fd: &OwnedFd, limit: Duration) -> bool {
 
 /// The program of a process; the same after an upgrade has replaced the file.
 fn exe(pid: i32) -> io::Result<PathBuf> {
-    let path = std::fs::read_link(format!("/proc/{pid}/exe"))?;
-    Ok(
-        match path
-            .to_str()
-            .and_then(|text| text.strip_suffix(" (deleted)"))
-        {
-            Some(plain) => PathBuf::from(plain),
-            None => path,
-        },
-    )
+    Ok(plain(std::fs::read_link(format!("/proc/{pid}/exe"))?))
+}
+
+/// The path that the kernel tells of, without its word that nothing is there any more.
+fn plain(path: PathBuf) -> PathBuf {
+    match path
+        .to_str()
+        .and_then(|text| text.strip_suffix(" (deleted)"))
+    {
+        Some(plain) => PathBuf::from(plain),
+        None => path,
+    }
 }
 
 /// The id of the host's current boot.
@@ -187,6 +200,35 @@ mod tests {
         assert!(known.kill(Duration::from_secs(30)).await);
         child.wait().unwrap();
         assert!(!known.is_alive());
+    }
+
+    #[tokio::test]
+    async fn who_works_in_a_directory_is_found_also_when_it_is_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let [here, there] =
+            ["here", "there"].map(|name| root.path().canonicalize().unwrap().join(name));
+        let mut children = [&here, &there].map(|dir| {
+            std::fs::create_dir(dir).unwrap();
+            Command::new("sleep")
+                .arg("600")
+                .current_dir(dir)
+                .spawn()
+                .unwrap()
+        });
+        let pid = i32::try_from(children[0].id()).unwrap();
+        identity(&children[0]);
+        for _ in 0..2 {
+            let found: Vec<_> = Identity::working_in(&here)
+                .iter()
+                .map(|one| one.pid)
+                .collect();
+            assert_eq!(found, [pid]);
+            let _ = std::fs::remove_dir(&here);
+        }
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
     }
 
     #[tokio::test]

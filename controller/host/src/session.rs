@@ -71,6 +71,7 @@ pub async fn serve_standard_streams(state: State) -> anyhow::Result<()> {
         spares::sweep(&session.state, &lock).await;
         living::sweep(&session.state, &lock);
         crate::template::collect(&session.state);
+        crate::template::collect_cage(&session.state).await;
     }
     if let Err(error) = crate::pipe::serve(io, router(session)).await {
         tracing::debug!(%error, "the connection ended");

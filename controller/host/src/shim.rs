@@ -93,6 +93,8 @@ async fn own(
     answers: impl FnOnce(),
 ) -> anyhow::Result<()> {
     let id = record.id.clone();
+    // So that it is found by its directory, whatever becomes of what it writes down there.
+    std::env::set_current_dir(dir.path()).context("enter the sandbox's directory")?;
     crate::state::private_dir(&dir.join(EXECS)).context("make the directory of commands")?;
     dir.write(SHIM, &Identity::own()?)
         .context("write who the shim is")?;

@@ -19,4 +19,4 @@ mod store;
 
 pub(crate) use build::ensure;
 pub(crate) use key::Key;
-pub(crate) use store::{Template, collect, find};
+pub(crate) use store::{Template, collect, collect_cage, find};

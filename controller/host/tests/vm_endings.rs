@@ -211,3 +211,18 @@ async fn a_shim_that_is_told_to_stop_ends_in_order() {
     assert!(!runs(vmm));
     session.destroy(&sandbox.id).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_sandbox_whose_records_are_gone_is_ended_all_the_same() {
+    let host = TestHost::new("");
+    let session = host.session().await;
+    let erased = session.ready(&spec()).await;
+    let damaged = session.ready(&spec()).await;
+    std::fs::remove_dir_all(host.sandbox_dir(&erased.id)).unwrap();
+    session.sleep(&damaged.id).await.unwrap();
+    std::fs::write(host.sandbox_dir(&damaged.id).join("shim.json"), "?").unwrap();
+    for sandbox in [erased, damaged] {
+        session.destroy(&sandbox.id).await.unwrap();
+    }
+    host.quiet().await;
+}

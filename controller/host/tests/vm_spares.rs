@@ -182,6 +182,29 @@ async fn spares_end_with_their_session_and_the_sandbox_of_one_does_not() {
 }
 
 #[tokio::test]
+async fn a_spare_that_does_not_confirm_its_adoption_is_destroyed_and_the_sandbox_forked() {
+    let (host, session, first) = with_spare().await;
+    let dir = spares(&host).remove(0);
+    let vmm: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(dir.join("vmm.json")).unwrap()).unwrap();
+    let vmm = i32::try_from(vmm["pid"].as_i64().unwrap()).unwrap();
+    signal(vmm, Signal::STOP);
+    let second = session.ready(&spec()).await;
+    assert!(
+        second.stages.forked && !second.stages.spare,
+        "{:?}",
+        second.stages
+    );
+    assert_eq!(say(&session, &second.id, "echo fine").await, "fine\n");
+    assert!(!host::runs(vmm));
+    for sandbox in [first, second] {
+        session.destroy(&sandbox.id).await.unwrap();
+    }
+    assert!(session.close().await.success());
+    host.quiet().await;
+}
+
+#[tokio::test]
 async fn a_spare_that_was_killed_is_passed_over_and_cleared_away() {
     let (host, session, first) = with_spare().await;
     let dir = spares(&host).remove(0);

@@ -73,8 +73,8 @@ pub enum Command {
     Fork(Fork),
     /// Runs a command beside a run, in its sandbox; wakes it if it sleeps
     Exec(Exec),
-    /// Ends a run and removes everything it holds
-    Teardown(OneRun),
+    /// Ends runs and removes everything they hold
+    Teardown(Teardown),
     /// API keys
     #[command(subcommand)]
     Key(Key),
@@ -113,6 +113,17 @@ pub struct Fork {
     /// Program and arguments for each copy, given to no shell; without them a copy is done at once
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
+}
+
+/// `lazaret teardown`.
+#[derive(Debug, Args)]
+pub struct Teardown {
+    /// The runs
+    #[arg(value_name = "RUN", required = true)]
+    pub runs: Vec<RunId>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub json: Json,
 }
 
 /// `lazaret wake`.

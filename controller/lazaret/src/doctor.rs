@@ -18,7 +18,7 @@ use crate::paths::Paths;
 use crate::settings::{Settings, environment};
 use lazaret_api::host::AccelChoice;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,7 +100,13 @@ pub struct Surroundings {
 
 impl Surroundings {
     fn find(args: &cli::Doctor) -> Result<Self, Failure> {
-        let paths = Paths::find(args.data.as_deref())?;
+        // The settings of 'lazaret up' lie in its data directory.
+        let beside = args
+            .config
+            .as_deref()
+            .and_then(Path::parent)
+            .filter(|dir| dir.join("host").is_dir());
+        let paths = Paths::find(args.data.as_deref().or(beside))?;
         let file = args.config.clone().unwrap_or_else(|| paths.settings());
         let settings = (args.config.is_some() || file.exists())
             .then(|| Settings::load(&file, &environment()).map_err(|failure| failure.to_string()));

@@ -120,14 +120,14 @@ pub fn wants_json(command: &Command) -> bool {
         Command::Host(Host::Drain(args) | Host::Retire(args)) => args.json.json,
         Command::Delegate(args) => args.json.json,
         Command::Ls(args) => args.json.json,
+        Command::Teardown(args) => args.json.json,
         Command::Status(args)
         | Command::Diff(args)
         | Command::Cancel(args)
         | Command::Sleep(args)
         | Command::Keep(args)
         | Command::Unkeep(args)
-        | Command::Wake(Wake { run: args, .. })
-        | Command::Teardown(args) => args.json.json,
+        | Command::Wake(Wake { run: args, .. }) => args.json.json,
         Command::Files(args) => args.json.json,
         Command::Put(args) => args.json.json,
         Command::Exec(args) => args.json.json,

@@ -26,6 +26,7 @@ use crate::serve::{Controller, Running, Signals};
 use crate::settings::{Settings, environment};
 use access::Access;
 use lazaret_host::local::LocalHost;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -112,6 +113,8 @@ async fn prepare(args: &cli::Up, out: &mut Output) -> Result<Ready, Failure> {
     settings.log_filter = "warn".into();
     logging::start(&settings);
 
+    is_free(settings.listen)?;
+
     let image = image::ensure(&paths).await?;
     out.note(format!("image       {image}"))?;
 
@@ -125,6 +128,12 @@ async fn prepare(args: &cli::Up, out: &mut Output) -> Result<Ready, Failure> {
     ))?;
 
     let access = access::access(&settings, &Environment::of_process()).await?;
+    if let Some(before) = &access.before {
+        out.note(format!(
+            "client      {} was for {before}, and is for this controller now",
+            access.client_file.display()
+        ))?;
+    }
     let controller = Controller::start(settings, &file.display().to_string(), lock).await?;
     out.note(format!("controller  {}", controller.url()))?;
     Ok(Ready {
@@ -149,10 +158,30 @@ async fn first_steps(
         let warning = out.paint_note(Paint::Warn, warning);
         out.note(warning)?;
     }
-    if !args.no_demo {
-        demo::run(services, &access.principal, out).await?;
+    if !args.no_demo
+        && let Err(failure) = demo::run(services, &access.principal, out).await
+    {
+        // What serves is there all the same, and is what looking into it takes.
+        let what = format!("the demo did not succeed: {failure}");
+        let what = out.paint_note(Paint::Warn, &what);
+        out.note(what)?;
+        out.note(demo::hint(&failure))?;
     }
     Ok(())
+}
+
+/// Refuses a port that is taken before anything is made or changed.
+fn is_free(address: SocketAddr) -> Result<(), Failure> {
+    match TcpListener::bind(address) {
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            Err(Failure::Usage(format!(
+                "{address} is taken by another program, perhaps by a station that is up already. Choose another port: \
+                 lazaret up --port N"
+            )))
+        }
+        // Whatever else is wrong with it is said by who serves.
+        _ => Ok(()),
+    }
 }
 
 /// Says how to go on. No secret is shown, only the command that reads it.

@@ -32,7 +32,7 @@ pub async fn run(command: Command, client: &Client, out: &mut Output) -> Result<
         }
         Command::Keep(args) => runs::rest(&args.run, "keep", false, client, out).await,
         Command::Unkeep(args) => runs::rest(&args.run, "unkeep", false, client, out).await,
-        Command::Teardown(args) => runs::teardown(&args.run, client, out).await,
+        Command::Teardown(args) => runs::teardown(&args.runs, client, out).await,
         Command::Logs(args) => logs::logs(&args, client, out).await,
         Command::Diff(args) => workspace::diff(&args.run, client, out).await,
         Command::Files(args) => workspace::files(&args, client, out).await,

@@ -46,7 +46,7 @@ trap 'rm -rf -- "$scratch"' EXIT
 format=$(git rev-parse --show-object-format)
 objects=$(git rev-parse --path-format=absolute --git-path objects)
 exclude=$(git rev-parse --path-format=absolute --git-path info/exclude)
-root=$(git rev-parse --show-toplevel)
+root=$(pwd -P)
 git init --quiet --bare --template= --object-format="$format" "$scratch/git"
 printf '%s\n' "$objects" > "$scratch/git/objects/info/alternates"
 export GIT_DIR="$scratch/git" GIT_WORK_TREE="$root"
@@ -139,6 +139,8 @@ fn git_command(run: &RunId, argv: Argv, cwd: String, longest: Span) -> Result<Ex
         env.insert(name.parse()?, value.to_owned());
         Ok(())
     };
+    // The run's own programs are not ours.
+    set("PATH", "/usr/local/bin:/usr/bin:/bin")?;
     set("GIT_CONFIG_GLOBAL", "/dev/null")?;
     set("GIT_ALLOW_PROTOCOL", "http:https")?;
     set("GIT_CONFIG_COUNT", &GIT_SETTINGS.len().to_string())?;

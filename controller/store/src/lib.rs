@@ -135,7 +135,20 @@ impl SqliteStore {
     }
 
     /// Begins a transaction that will write.
+    ///
+    /// SQLite ends a transaction by itself where the disk is full, and a connection whose end of a
+    /// transaction went another way than it thinks begins none any more. There is but one that
+    /// writes, so it is replaced then.
     async fn begin(&self) -> Result<Transaction<'static, Sqlite>, StoreError> {
+        let error = match self.writer.begin_with("BEGIN IMMEDIATE").await {
+            Ok(begun) => return Ok(begun),
+            Err(error) => error,
+        };
+        tracing::warn!(%error, "the connection that writes is replaced");
+        if let Ok(connection) = self.writer.acquire().await {
+            // What it says as it closes is of no interest: it was of no use before.
+            connection.close().await.ok();
+        }
         self.writer
             .begin_with("BEGIN IMMEDIATE")
             .await

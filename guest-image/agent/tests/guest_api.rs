@@ -40,6 +40,18 @@ async fn a_guest_is_adopted_once() {
 }
 
 #[tokio::test]
+async fn a_guest_is_warmed_before_its_adoption_and_never_after() {
+    let guest = TestGuest::new().await;
+    for _ in 0..2 {
+        let warmed = guest.call(Method::POST, "/v1/warm", Bytes::new()).await;
+        assert_eq!(warmed.status, StatusCode::OK);
+    }
+    assert_eq!(guest.adopt().await.status, StatusCode::OK);
+    let late = guest.call(Method::POST, "/v1/warm", Bytes::new()).await;
+    assert_eq!(late.denial().code, DenialCode::AlreadyExists);
+}
+
+#[tokio::test]
 async fn the_clock_is_set_after_the_adoption_only() {
     let clock = || Bytes::from_static(b"{\"wall_clock_ns\":5}");
     let guest = TestGuest::new().await;

@@ -70,6 +70,17 @@ impl EgressRule {
             && matches!(&self.0.target, Target::Network(network) if network.contains(&address))
     }
 
+    /// Whether it is a network so large that naming it names nobody: of more than 65,536 IPv4
+    /// addresses, or wider than what a provider gives one site (/32 of IPv6).
+    #[must_use]
+    pub fn is_wide(&self) -> bool {
+        match &self.0.target {
+            Target::Network(IpNet::V4(network)) => network.prefix_len() < 16,
+            Target::Network(IpNet::V6(network)) => network.prefix_len() < 32,
+            Target::Host(_) | Target::Below(_) => false,
+        }
+    }
+
     fn covers_port(&self, port: u16) -> bool {
         self.0
             .port

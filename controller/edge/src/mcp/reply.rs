@@ -3,7 +3,7 @@
 //! What a sandbox wrote is marked as such in the text: it is material, not instruction.
 
 use crate::mcp::short;
-use crate::problem::problem_of;
+use crate::problem::{outward, problem_of};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use lazaret_api::public::{Diff, EventBody, EventPage, FileList, Forked, Run, RunList, TornDown};
@@ -63,8 +63,9 @@ pub(super) fn forked(forked: &Forked) -> Result<Reply, Denial> {
 
 /// A refusal: the same problem document that HTTP gives.
 pub(super) fn refusal(denial: &Denial) -> CallToolResult {
+    let denial = outward(denial);
     let text = denial.to_string();
-    let value = serde_json::to_value(problem_of(denial)).unwrap_or_default();
+    let value = serde_json::to_value(problem_of(&denial)).unwrap_or_default();
     let mut result = CallToolResult::structured_error(value);
     result.content = vec![ContentBlock::text(text)];
     result

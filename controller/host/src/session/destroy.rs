@@ -24,6 +24,11 @@ pub(super) async fn destroy(state: State, id: SandboxId, fence: Fence) -> Result
     // Remembered also for one that is not there, so that no older executor makes it again.
     let passed = dir.pass_fence(fence);
     if !dir.exists() {
+        // Its directory may have been removed from under it.
+        end_strays(&dir).await?;
+        Cage::left_by(&state.config().cgroup, id.as_str())
+            .open()
+            .await;
         return Ok(());
     }
     passed?;
@@ -56,6 +61,7 @@ pub(super) async fn take_away_dir(
             ));
         }
     }
+    end_strays(dir).await?;
     Cage::left_by(&state.config().cgroup, dir.cage(id).as_str())
         .open()
         .await;
@@ -72,6 +78,18 @@ pub(super) async fn take_away_dir(
         .map_err(io::Error::other)
         .flatten()
         .map_err(|error| internal("remove the sandbox's directory", &error))
+}
+
+/// Kills shim and QEMU of a sandbox that say no more who they are: both work in its directory.
+async fn end_strays(dir: &SandboxDir) -> Result<(), Denial> {
+    for stray in Identity::working_in(dir.path()) {
+        tracing::warn!(pid = stray.pid, dir = %dir.path().display(), "a process without a record is killed");
+        if !stray.kill(KILLED).await {
+            let text = format!("process {} of the sandbox could not be ended", stray.pid);
+            return Err(Denial::new(DenialCode::Internal, text));
+        }
+    }
+    Ok(())
 }
 
 /// A directory disappears by one rename. What a crash left on the same way goes first.

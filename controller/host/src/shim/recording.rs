@@ -91,7 +91,7 @@ impl Index {
                 return At::Bytes {
                     part: *start,
                     skip: offset - start,
-                    count: (start + len).min(end).saturating_sub(offset).min(CHUNK),
+                    left: (start + len).min(end).saturating_sub(offset),
                 };
             }
         }
@@ -101,7 +101,7 @@ impl Index {
 
 #[derive(Debug, PartialEq, Eq)]
 enum At {
-    Bytes { part: u64, skip: u64, count: u64 },
+    Bytes { part: u64, skip: u64, left: u64 },
     Gap(Gap),
     End,
 }
@@ -121,6 +121,34 @@ pub(crate) struct Recording {
     dir: PathBuf,
     index: Mutex<Index>,
     progress: watch::Sender<Progress>,
+}
+
+/// How far the whole frames at the front of some bytes reach.
+#[derive(Debug, PartialEq, Eq)]
+enum Whole {
+    /// So many bytes.
+    Frames(usize),
+    /// There is none: the first is so many bytes long.
+    Longer(u64),
+}
+
+fn whole_frames(bytes: &[u8]) -> Whole {
+    let mut at = 0;
+    while let Some(header) = bytes.get(at..at + HEADER) {
+        let length = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
+        let next = at + HEADER + length as usize;
+        if next > bytes.len() {
+            if at == 0 {
+                return Whole::Longer(next as u64);
+            }
+            break;
+        }
+        at = next;
+    }
+    match at {
+        0 => Whole::Longer(u64::MAX),
+        whole => Whole::Frames(whole),
+    }
 }
 
 fn part_file(dir: &Path, start: u64) -> PathBuf {
@@ -174,8 +202,9 @@ impl Recording {
         self.progress.subscribe()
     }
 
-    /// The bytes at an offset and before `end`, or a gap frame; with the offset after them. Nothing
-    /// if there are none. `end` comes from the progress: what lies beyond it may not be written yet.
+    /// Whole frames at an offset and before `end`, or a gap frame; with the offset after them. Nothing
+    /// if there are none. What follows may be dropped before it is read, so half a frame is never
+    /// given: the gap would lie in the middle of it. `end` comes from the progress: what lies beyond it may not be written yet.
     ///
     /// # Errors
     /// If a part cannot be read.
@@ -195,12 +224,17 @@ impl Recording {
                     let payload = serde_json::to_vec(&gap)?;
                     return Ok(Some((Frame::Gap(payload.into()).encode(), gap.resume_at)));
                 }
-                At::Bytes { part, skip, count } => match self.read_part(part, skip, count).await {
+                At::Bytes { part, skip, left } => match self.read_frames(part, skip, left).await {
                     // It was dropped after we looked.
                     Err(error)
                         if error.kind() == io::ErrorKind::NotFound
                             && self.index_has_moved(part) => {}
-                    read => return read.map(|bytes| Some((bytes, offset + count))),
+                    read => {
+                        return read.map(|bytes| {
+                            let next = offset + bytes.len() as u64;
+                            Some((bytes, next))
+                        });
+                    }
                 },
             }
         }
@@ -214,6 +248,20 @@ impl Recording {
             .parts
             .iter()
             .any(|(start, _)| *start == part)
+    }
+
+    /// Frames as many as fit a chunk, or one that is longer.
+    async fn read_frames(&self, part: u64, skip: u64, left: u64) -> io::Result<Bytes> {
+        let mut bytes = self.read_part(part, skip, left.min(CHUNK)).await?;
+        let whole = match whole_frames(&bytes) {
+            Whole::Frames(length) => length,
+            Whole::Longer(length) if length <= left => {
+                return self.read_part(part, skip, length).await;
+            }
+            // The offset was not one between two frames; whoever gave it sees that.
+            Whole::Longer(_) => bytes.len(),
+        };
+        Ok(bytes.split_to(whole))
     }
 
     async fn read_part(&self, part: u64, skip: u64, count: u64) -> io::Result<Bytes> {

@@ -114,7 +114,7 @@ async fn freeze(
         config.console_window.duration(),
     );
     // It counts like a sandbox, though nobody uses it.
-    let cage = Cage::make(&config.cgroup, "template", machine.memory, machine.cpus);
+    let cage = Cage::make(&config.cgroup, store::CAGE, machine.memory, machine.cpus);
     let work = run(&machine, &making, cage, &console, &frozen);
     match tokio::time::timeout(deadline, work).await {
         Ok(outcome) => outcome.map_err(|denial| {

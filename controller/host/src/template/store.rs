@@ -17,7 +17,7 @@
 
 use super::Key;
 use crate::state::{State, internal, private_file, replace};
-use crate::vmm;
+use crate::vmm::{self, Cage};
 use lazaret_domain::{Denial, DenialCode};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -29,6 +29,8 @@ use std::time::Duration;
 
 /// The files of a template.
 const FILES: [&str; 3] = ["memory", "state", "disk.qcow2"];
+/// The cgroup of one that is being made.
+pub(super) const CAGE: &str = "template";
 /// The note about them.
 const NOTE: &str = "note.json";
 /// The file whose time of change says when the last fork was made.
@@ -351,6 +353,13 @@ fn remove(dir: &Path) {
 pub(crate) fn collect(state: &State) {
     if let Some(lock) = lock_now(state) {
         collect_locked(state, &lock);
+    }
+}
+
+/// Removes the cgroup of a template that was being made by a session that was killed.
+pub(crate) async fn collect_cage(state: &State) {
+    if let Some(_lock) = lock_now(state) {
+        Cage::left_by(&state.config().cgroup, CAGE).open().await;
     }
 }
 

@@ -14,6 +14,8 @@ pub(super) struct Access {
     pub principal: Principal,
     /// The client file of the command line, which holds a key of scope admin.
     pub client_file: PathBuf,
+    /// The controller that the client file was for until now, if that was another one.
+    pub before: Option<String>,
     /// The file that holds the token for MCP clients, of scope run.
     pub mcp_token: PathBuf,
 }
@@ -30,12 +32,17 @@ pub(super) async fn access(settings: &Settings, client: &Environment) -> Result<
     let mcp_token = dir.join("mcp-token");
     let store = open_store(settings).await?;
     let keys = keys_of(store.clone());
+    let before = Endpoint::read(&client_file)
+        .ok()
+        .map(|endpoint| endpoint.url)
+        .filter(|url| *url != settings.url());
     let made = make(settings, &keys, &client_file, &mcp_token).await;
     store.close().await;
     let principal = made?;
     Ok(Access {
         principal,
         client_file,
+        before,
         mcp_token,
     })
 }
@@ -202,6 +209,8 @@ mod tests {
         settings.listen.set_port(7718);
         let second = access(&settings, &home.client()).await.unwrap();
         assert_eq!(second.principal, first.principal);
+        assert_eq!(first.before, None);
+        assert_eq!(second.before, Some(home.settings().url()));
         assert_eq!(
             Endpoint::read(&second.client_file).ok().unwrap().url,
             "http://127.0.0.1:7718"

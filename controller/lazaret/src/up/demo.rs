@@ -6,8 +6,8 @@ use crate::output::Output;
 use crate::verbs::delegate;
 use futures::StreamExt;
 use lazaret_api::public::{CreateRun, EgressChoice, EgressMode, EventBody};
-use lazaret_domain::Argv;
 use lazaret_domain::run::Outcome;
+use lazaret_domain::{Argv, DenialCode};
 use lazaret_services::{Principal, Services};
 
 /// What the demo runs in its sandbox. It needs no network, and shows that there is none.
@@ -17,6 +17,18 @@ echo \"user     $(id -un), uid $(id -u)\"
 echo \"work     $(pwd)\"
 if getent hosts example.com >/dev/null 2>&1; then echo 'network  open'; else echo 'network  sealed: example.com has no address in here'; fi
 echo 'Hello from inside.'";
+
+/// What to do about a demo that did not succeed.
+pub(super) fn hint(failure: &Failure) -> &'static str {
+    match failure {
+        Failure::Refused { code, .. } if *code == DenialCode::SandboxCap.as_str() => {
+            "Runs of before hold all places: lazaret ls, and lazaret teardown RUN for those that are done."
+        }
+        _ => {
+            "See the lines above, and: lazaret doctor. 'lazaret up --no-demo' leaves the demo out."
+        }
+    }
+}
 
 /// Delegates, shows the log, and tears down.
 pub(super) async fn run(
@@ -53,8 +65,6 @@ pub(super) async fn run(
     services.runs.teardown(by, &run.run).await?;
     match outcome {
         Some(Outcome::Succeeded) => Ok(()),
-        _ => Err(Failure::Failed(
-            "the demo did not succeed; see the lines above, and: lazaret doctor".into(),
-        )),
+        _ => Err(Failure::Failed("its run ended otherwise".into())),
     }
 }

@@ -6,7 +6,9 @@ use crate::failure::{Exit, Failure};
 use crate::output::table::{pairs, shortened, table};
 use crate::output::{Output, Paint};
 use lazaret_api::host::Accel;
-use lazaret_api::public::{EgressChoice, EgressMode, ForkRun, Run, RunStages, SandboxView};
+use lazaret_api::public::{
+    EgressChoice, EgressMode, ForkRun, Run, RunStages, SandboxView, TornDown,
+};
 use lazaret_domain::run::Outcome;
 use lazaret_domain::sandbox::Reach;
 use lazaret_domain::{Argv, RunId};
@@ -119,12 +121,24 @@ pub async fn rest(
 ///
 /// # Errors
 /// As [`ls`].
-pub async fn teardown(run: &RunId, client: &Client, out: &mut Output) -> Result<Exit, Failure> {
-    let answer = client.teardown(run).await?;
-    if out.json {
-        out.document(&answer)?;
-        return Ok(Exit::Done);
+pub async fn teardown(runs: &[RunId], client: &Client, out: &mut Output) -> Result<Exit, Failure> {
+    let mut answers = Vec::new();
+    for run in runs {
+        let answer = client.teardown(run).await?;
+        if !out.json {
+            told(&answer, out)?;
+        }
+        answers.push(answer);
     }
+    match answers.as_slice() {
+        [one] if out.json => out.document(one)?,
+        all if out.json => out.document(&all)?,
+        _ => {}
+    }
+    Ok(Exit::Done)
+}
+
+fn told(answer: &TornDown, out: &mut Output) -> Result<(), Failure> {
     let rest = if answer.removed {
         "everything it held is removed".to_owned()
     } else {
@@ -134,8 +148,7 @@ pub async fn teardown(run: &RunId, client: &Client, out: &mut Output) -> Result<
         "{} is torn down ({}); {rest}",
         answer.run,
         answer.outcome.as_str()
-    ))?;
-    Ok(Exit::Done)
+    ))
 }
 
 fn show(run: &Run, out: &mut Output) -> Result<Exit, Failure> {

@@ -208,8 +208,19 @@ impl Session {
                     "the host sent output that is out of form",
                 )
             };
-            while let Some(frame) = Frame::decode(&mut buffer).map_err(|_| garbled())? {
-                if let Some(exit) = gatherer.push(&frame).map_err(|_| garbled())? {
+            loop {
+                let exit = match Frame::decode(&mut buffer) {
+                    Ok(None) => break,
+                    Ok(Some(frame)) => gatherer.push(&frame).ok(),
+                    Err(_) => None,
+                };
+                let Some(exit) = exit else {
+                    // Nobody follows it any more: it is not to work on.
+                    self.write(name, gatherer, None).await?;
+                    self.cancel(name).await?;
+                    return Err(garbled().into());
+                };
+                if let Some(exit) = exit {
                     self.write(name, gatherer, Some(&exit)).await?;
                     return Ok(Some(exit));
                 }

@@ -71,7 +71,17 @@ fn egress(
         }
         // An empty list allows nothing, as it says.
         EgressChoice::Rules(list) if list.is_empty() => Ok(sealed()),
-        EgressChoice::Rules(list) => Ok(rules(list)),
+        EgressChoice::Rules(list) => match list.iter().find(|rule| rule.is_wide()) {
+            Some(wide) if !operator.open_allowed => {
+                let why = format!(
+                    "{} is as good as 'open', which the operator's settings do not allow; name the hosts or smaller \
+                     networks (/16 or smaller, IPv6 /32)",
+                    wide.as_str()
+                );
+                Err(Denial::new(DenialCode::EgressDenied, why).at("egress"))
+            }
+            _ => Ok(rules(list)),
+        },
         EgressChoice::Default => match operator.default {
             EgressMode::Open => open(true),
             EgressMode::Sealed if operator.domains.is_empty() => Ok(sealed()),
@@ -158,7 +168,8 @@ fn spec(settings: &ServicesSettings, wanted: Wanted, image: String) -> SandboxSp
 
 pub(super) fn cap(holding: u32) -> Denial {
     let why = format!(
-        "the cap on sandboxes is reached ({holding}); tear down finished runs, or try again later"
+        "the cap on sandboxes is reached ({holding}); finished runs keep theirs until they are torn down or sleep: \
+         tear one down, put one to sleep, or try again later"
     );
     Denial::new(DenialCode::SandboxCap, why).retry_after(15)
 }
@@ -312,6 +323,21 @@ mod tests {
             policy(&settings, open.clone()).unwrap_err().code,
             DenialCode::EgressDenied
         );
+        for wide in [
+            "0.0.0.0/0",
+            "128.0.0.0/1:22",
+            "10.0.0.0/8",
+            "::/0",
+            "2000::/3",
+        ] {
+            let list =
+                EgressChoice::Rules(vec!["example.org".parse().unwrap(), wide.parse().unwrap()]);
+            let denial = policy(&settings, list).unwrap_err();
+            assert_eq!(denial.code, DenialCode::EgressDenied, "{wide}");
+        }
+        let narrow = ["10.1.0.0/16", "2001:db8::/32", "192.0.2.1/32"];
+        let list = narrow.map(|rule| rule.parse().unwrap()).to_vec();
+        policy(&settings, EgressChoice::Rules(list)).unwrap();
         settings.egress.open_allowed = true;
         assert!(policy(&settings, open).unwrap().open);
         settings.egress.domains = vec!["example.org".parse().unwrap()];

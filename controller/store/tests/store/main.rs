@@ -252,6 +252,14 @@ async fn a_full_disk_refuses_the_write_and_keeps_what_was_there() {
         store.events(&run.id, 0, 1000).await.unwrap().len() as u64,
         told
     );
+    // What needs no room is written all the same, and so is the rest once there is room.
+    for _ in 0..3 {
+        store.fence().await.unwrap();
+        let large = vec![note(&"x".repeat(10_000))];
+        let error = store.commit(&run.id, fence, now(), large).await;
+        assert!(matches!(error, Err(StoreError::Failed(_))), "{error:?}");
+    }
+    store.fence().await.unwrap();
 }
 
 #[tokio::test]

@@ -69,7 +69,8 @@ pub(super) fn send(source: Source, pieces: &mpsc::Sender<io::Result<Bytes>>) {
     });
     let result = match source {
         Source::File(name, file) => append_file(&mut tar, Path::new(&name), file),
-        Source::Tree(dir) => append_tree(&mut tar, Path::new(""), &dir, MAX_DEPTH),
+        Source::Tree(dir) => append_root(&mut tar, &dir)
+            .and_then(|()| append_tree(&mut tar, Path::new(""), &dir, MAX_DEPTH)),
     };
     if let Err(error) = result.and_then(|()| tar.into_inner()?.flush()) {
         let _ = pieces.blocking_send(Err(error));
@@ -77,6 +78,13 @@ pub(super) fn send(source: Source, pieces: &mpsc::Sender<io::Result<Bytes>>) {
 }
 
 type Tar<'a> = tar::Builder<Pieces<'a>>;
+
+/// A tree begins with the directory itself, which tells it from a file.
+fn append_root(tar: &mut Tar<'_>, dir: &OwnedFd) -> io::Result<()> {
+    let stat = fstat(dir)?;
+    let mut header = header(tar::EntryType::Directory, &stat, 0);
+    tar.append_data(&mut header, ".", io::empty())
+}
 
 fn append_tree(tar: &mut Tar<'_>, at: &Path, dir: &OwnedFd, depth: usize) -> io::Result<()> {
     if depth == 0 {

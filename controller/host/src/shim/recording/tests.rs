@@ -133,3 +133,28 @@ proptest! {
         }
     }
 }
+
+/// Output that is dropped while somebody reads it: between two reads anything may go.
+#[tokio::test]
+async fn a_gap_never_lies_within_a_frame() {
+    let dir = tempfile::tempdir().unwrap();
+    let recording = Arc::new(Recording::new(dir.path().to_owned()));
+    let mut recorder = Recorder::new(Arc::clone(&recording), 4 << 20);
+    let (mut offset, mut gaps, mut bytes) = (0, 0, BytesMut::new());
+    for turn in 0..200_usize {
+        // Frames longer than what is read at once, and shorter ones.
+        for size in [300_000, 70_001, 10, 999] {
+            let line = vec![u8::try_from(turn % 256).unwrap(); size];
+            recorder.output(Frame::Stdout(line.into())).await.unwrap();
+        }
+        let end = recording.progress().borrow().len;
+        let (chunk, next) = recording.read_at(offset, end).await.unwrap().unwrap();
+        bytes.extend_from_slice(&chunk);
+        offset = next;
+        while let Some(frame) = Frame::decode(&mut bytes).unwrap() {
+            gaps += u32::from(matches!(frame, Frame::Gap(_)));
+        }
+        assert!(bytes.is_empty(), "a read ends within a frame");
+    }
+    assert!(gaps > 1, "nothing was dropped");
+}
