@@ -244,7 +244,7 @@ pub struct BootStages {
     #[serde(default)]
     pub forked: bool,
     /// Whether that fork was up already, as a spare, when the sandbox was asked for.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub spare: bool,
     /// How many forks, or else boots, were tried.
     pub tries: u8,

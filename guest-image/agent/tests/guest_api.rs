@@ -305,7 +305,7 @@ async fn files_go_in_and_come_out_as_they_were() {
         tree.iter()
             .map(|(name, _)| name.as_str())
             .collect::<Vec<_>>(),
-        ["a", "a/b.txt", "a/run.sh"]
+        [".", "a", "a/b.txt", "a/run.sh"]
     );
 }
 
