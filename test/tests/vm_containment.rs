@@ -207,7 +207,7 @@ async fn a_full_disk_is_the_guest_s_problem_alone() -> anyhow::Result<()> {
 #[tokio::test]
 async fn links_in_the_workspace_lead_nowhere_outside() -> anyhow::Result<()> {
     let station = Station::plan().open().await?;
-    let script = "cd /workspace; ln -s /etc/passwd link; ln -s /etc dir; mkfifo pipe; mkdir sub; echo plain > file";
+    let script = "cd /workspace; ln -s /etc/passwd link; ln -s /etc dir; mkfifo pipe; mkdir sub; echo inner > sub/inner; echo plain > file";
     let run = station.run_to_end(&["sh", "-c", script], None).await?;
     let get = async |path: &str| {
         station
@@ -216,6 +216,7 @@ async fn links_in_the_workspace_lead_nowhere_outside() -> anyhow::Result<()> {
             .await
     };
     assert_eq!(get("file").await?.text(), "plain\n");
+    assert_eq!(get("sub/inner").await?.text(), "inner\n");
     for path in [
         "link",
         "dir/passwd",
