@@ -58,6 +58,11 @@ impl Identity {
 
     /// The processes that work in a directory, also one that was removed from under them.
     pub(crate) fn working_in(dir: &Path) -> Vec<Self> {
+        // The kernel names places without links on the way; the directory itself may be gone.
+        let parent = dir.parent().and_then(|parent| parent.canonicalize().ok());
+        let resolved = parent.zip(dir.file_name());
+        let resolved = resolved.map(|(parent, name)| parent.join(name));
+        let dir = resolved.as_deref().unwrap_or(dir);
         let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| {
             let pid = entry.file_name().to_str()?.parse().ok()?;
@@ -65,6 +70,11 @@ impl Identity {
             (works_in == dir).then_some(pid)
         });
         pids.filter_map(|pid| Self::of(pid).ok()).collect()
+    }
+
+    /// Whether it belongs to a terminal.
+    pub(crate) fn has_terminal(&self) -> bool {
+        Stat::of(self.pid).is_ok_and(|stat| stat.terminal != 0)
     }
 
     /// Whether it lived before the host was restarted.
@@ -205,8 +215,9 @@ mod tests {
     #[tokio::test]
     async fn who_works_in_a_directory_is_found_also_when_it_is_removed() {
         let root = tempfile::tempdir().unwrap();
-        let [here, there] =
-            ["here", "there"].map(|name| root.path().canonicalize().unwrap().join(name));
+        let linked = root.path().join("linked");
+        std::os::unix::fs::symlink(root.path(), &linked).unwrap();
+        let [here, there] = ["here", "there"].map(|name| linked.join(name));
         let mut children = [&here, &there].map(|dir| {
             std::fs::create_dir(dir).unwrap();
             Command::new("sleep")

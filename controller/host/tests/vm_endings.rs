@@ -226,3 +226,21 @@ async fn a_sandbox_whose_records_are_gone_is_ended_all_the_same() {
     }
     host.quiet().await;
 }
+
+#[tokio::test]
+async fn a_new_session_removes_nothing_of_a_sleeping_sandbox_whose_records_are_damaged() {
+    let host = TestHost::new("");
+    let session = host.session().await;
+    let sandbox = session.ready(&spec()).await;
+    session.sleep(&sandbox.id).await.unwrap();
+    let dir = host.sandbox_dir(&sandbox.id);
+    let known = std::fs::read(dir.join("shim.json")).unwrap();
+    std::fs::write(dir.join("shim.json"), "?").unwrap();
+    let next = host.session().await;
+    next.get::<serde_json::Value>("/v1/info").await.unwrap();
+    std::fs::write(dir.join("shim.json"), known).unwrap();
+    let woken = next.wake(&sandbox.id, "memory").await.unwrap();
+    assert_eq!(woken.state, SandboxState::Ready);
+    next.destroy(&sandbox.id).await.unwrap();
+    host.quiet().await;
+}

@@ -142,6 +142,9 @@ impl SqliteStore {
     async fn begin(&self) -> Result<Transaction<'static, Sqlite>, StoreError> {
         let error = match self.writer.begin_with("BEGIN IMMEDIATE").await {
             Ok(begun) => return Ok(begun),
+            Err(error @ (sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed)) => {
+                return Err(failed(error));
+            }
             Err(error) => error,
         };
         tracing::warn!(%error, "the connection that writes is replaced");

@@ -9,6 +9,8 @@ pub(super) struct Stat {
     pub(super) state: char,
     /// The pid of its parent.
     pub(super) parent: i32,
+    /// The terminal it belongs to; 0 for none.
+    pub(super) terminal: i32,
     /// When it started, in clock ticks since the boot.
     pub(super) start_time: u64,
 }
@@ -32,7 +34,8 @@ impl Stat {
         Some(Self {
             state: fields.next()?.chars().next()?,
             parent: fields.next()?.parse().ok()?,
-            start_time: fields.nth(17)?.parse().ok()?,
+            terminal: fields.nth(2)?.parse().ok()?,
+            start_time: fields.nth(14)?.parse().ok()?,
         })
     }
 }
@@ -59,6 +62,7 @@ mod tests {
         let stat = Stat {
             state: 'R',
             parent: 7,
+            terminal: 0,
             start_time: 987_654,
         };
         assert_eq!(Stat::parse(text), Some(stat));

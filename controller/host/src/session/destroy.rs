@@ -24,12 +24,18 @@ pub(super) async fn destroy(state: State, id: SandboxId, fence: Fence) -> Result
     // Remembered also for one that is not there, so that no older executor makes it again.
     let passed = dir.pass_fence(fence);
     if !dir.exists() {
-        // Its directory may have been removed from under it.
-        end_strays(&dir).await?;
-        Cage::left_by(&state.config().cgroup, id.as_str())
-            .open()
-            .await;
-        return Ok(());
+        // Whoever is making it now comes first.
+        let _lock = state.lock().await?;
+        if !dir.exists() {
+            if passed.is_ok() {
+                // Its directory may have been removed from under it.
+                end_strays(&dir).await?;
+                Cage::left_by(&state.config().cgroup, id.as_str())
+                    .open()
+                    .await;
+            }
+            return Ok(());
+        }
     }
     passed?;
     if let Some(shim) = living::shim(&dir) {
@@ -82,7 +88,9 @@ pub(super) async fn take_away_dir(
 
 /// Kills shim and QEMU of a sandbox that say no more who they are: both work in its directory.
 async fn end_strays(dir: &SandboxDir) -> Result<(), Denial> {
-    for stray in Identity::working_in(dir.path()) {
+    let strays = Identity::working_in(dir.path()).into_iter();
+    // Nobody's shell that stands there: shims and what they start have no terminal.
+    for stray in strays.filter(|stray| !stray.has_terminal()) {
         tracing::warn!(pid = stray.pid, dir = %dir.path().display(), "a process without a record is killed");
         if !stray.kill(KILLED).await {
             let text = format!("process {} of the sandbox could not be ended", stray.pid);

@@ -90,7 +90,12 @@ pub(super) fn sweep(state: &State, _lock: &StateLock) {
     for id in state.ids().unwrap_or_default() {
         let dir = state.sandbox(&id);
         let qemu = dir.read::<Identity>(VMM).filter(Identity::is_alive);
-        if shim(&dir).is_none() && qemu.is_none() && dead(&dir).is_some() {
+        if shim(&dir).is_none()
+            && qemu.is_none()
+            // Records may be lost and programs renamed; what works there is alive all the same.
+            && Identity::working_in(dir.path()).is_empty()
+            && dead(&dir).is_some()
+        {
             leave_what_is_asked_for(&dir);
         }
     }

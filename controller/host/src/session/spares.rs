@@ -2,7 +2,7 @@
 //!
 //! They belong to the session that made them and end with it: it holds the other end of each one's
 //! standard input. They are made one at a time, while nobody waits for a sandbox, for the machine that
-//! was asked for last; a spare of another machine makes room after a while.
+//! was asked for last while none was being made; a spare of another machine makes room after a while.
 
 use super::create::shim_command;
 use super::destroy::{take_away, take_away_dir};
@@ -23,6 +23,8 @@ use tokio::io::AsyncReadExt as _;
 
 /// Spares are made once no sandbox was asked for for so long.
 const CALM: Duration = Duration::from_secs(1);
+/// Held while spares are made.
+const TURN: &str = "lock";
 /// Spares for other machines than the last are kept, so many of them.
 const OTHERS: usize = 1;
 
@@ -70,8 +72,17 @@ fn spares(state: &State) -> Vec<(SandboxId, Key)> {
     ids.into_iter().filter_map(offered).collect()
 }
 
-/// Removes what killed spares left behind.
-pub(super) async fn sweep(state: &State, _lock: &StateLock) {
+/// Removes what killed spares left behind, unless spares are being made: one that is has no shim to
+/// show yet, and whoever makes it sweeps before.
+pub(super) async fn sweep(state: &State, lock: &StateLock) {
+    if let Ok(turn) = private_file(&state.spares().join(TURN))
+        && turn.try_lock().is_ok()
+    {
+        sweep_in_turn(state, lock).await;
+    }
+}
+
+async fn sweep_in_turn(state: &State, _lock: &StateLock) {
     for id in state.spare_ids().unwrap_or_default() {
         let dir = state.spare(&id);
         if living::shim(&dir).is_none()
@@ -99,17 +110,22 @@ pub(super) async fn refill(state: State, spec: SandboxSpec, asked: u64, lately: 
 }
 
 async fn fill(state: &State, spec: &SandboxSpec, wanted: usize) -> anyhow::Result<()> {
-    // One at a time on this host; whoever is at it will see to it.
-    let turn = private_file(&state.spares().join("lock"))?;
+    // One at a time on this host. Who comes meanwhile makes none; the next request after it does.
+    let turn = private_file(&state.spares().join(TURN))?;
     if turn.try_lock().is_err() {
         return Ok(());
     }
+    sweep_in_turn(state, &state.lock().await?).await;
     let Some(key) = templates::key(state, spec).await else {
         return Ok(());
     };
     drain(state, &key).await?;
     let mut there = spares(state).iter().filter(|(_, of)| *of == key).count();
     while there < wanted && state.templates().join(key.name()).is_dir() {
+        // Where no sandbox is made, no spare is either.
+        if state.disk_free()? < state.config().min_free_disk.bytes() {
+            return Ok(());
+        }
         make(state, spec, &key).await?;
         there += 1;
     }

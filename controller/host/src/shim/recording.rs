@@ -279,6 +279,8 @@ pub(crate) struct Recorder {
     recording: Arc<Recording>,
     cap: u64,
     open: Option<(u64, File)>,
+    /// A write was not finished: what followed would be taken for its rest.
+    torn: bool,
 }
 
 impl Recorder {
@@ -288,6 +290,7 @@ impl Recorder {
             recording,
             cap,
             open: None,
+            torn: false,
         }
     }
 
@@ -312,7 +315,10 @@ impl Recorder {
     /// Appends the exit frame. Nothing follows it. If it cannot be written, readers are sent away
     /// without it: to them the stream was cut off, and they will ask how the command ended.
     pub(crate) async fn finish(mut self, exit: &ExecExit) -> io::Result<()> {
-        let written = self.append(&exit_frame(exit), true).await;
+        let written = match self.torn {
+            true => Ok(()),
+            false => self.append(&exit_frame(exit), true).await,
+        };
         self.recording
             .progress
             .send_modify(|progress| progress.finished = true);
@@ -321,6 +327,7 @@ impl Recorder {
 
     async fn append(&mut self, bytes: &[u8], last: bool) -> io::Result<()> {
         let length = bytes.len() as u64;
+        self.torn = true;
         let (place, progress) = {
             let mut index = self
                 .recording
@@ -353,6 +360,7 @@ impl Recorder {
         };
         file.write_all(bytes).await?;
         file.flush().await?;
+        self.torn = false;
         // Readers are told only of bytes that are in the file.
         self.recording.progress.send_replace(progress);
         Ok(())

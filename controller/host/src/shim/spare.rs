@@ -12,7 +12,7 @@
 //! than the session that made it, which holds the other end of its standard input.
 
 use super::driver::{Begun, Driver, newborn, terminated};
-use super::{RECORD, SHIM, activity::Activity, alone, console_of, own};
+use super::{RECORD, SHIM, STATUS, activity::Activity, alone, console_of, own};
 use crate::gateway::EgressLog;
 use crate::process::Identity;
 use crate::state::{Record, SandboxDir, State};
@@ -138,6 +138,7 @@ async fn offer(
             let _ = std::fs::remove_file(dir.join(name));
         }
         dir.write(RECORD, &record)?;
+        dir.write(STATUS, &newborn(&record))?;
         std::fs::rename(dir.path(), state.sandbox(&record.id).path())
             .context("move to the sandbox's place")?;
         return Ok(Claim { record, asker });
@@ -277,7 +278,14 @@ mod tests {
                 claim(&place.spare, &wanted).await
             };
             let (offered, asked) = tokio::join!(offered, asked);
-            assert!(offered.is_err() && asked.is_err());
+            let why = format!("{:#}", offered.err().unwrap());
+            assert!(
+                why.contains("for another machine") || why.contains("move to the sandbox's place"),
+                "{why}"
+            );
+            let told = format!("{:#}", asked.unwrap_err());
+            assert!(told.contains("did not take the claim"), "{told}");
+            assert!(!place.state.sandbox(&wanted.id).join(RECORD).exists());
             for name in [OFFER, SOCKET] {
                 let _ = std::fs::remove_file(place.spare.join(name));
             }

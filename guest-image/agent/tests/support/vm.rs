@@ -167,7 +167,7 @@ fn command(image: &Path, dir: &Path, word: &str) -> Command {
     command
         .args([
             "-M",
-            "microvm,acpi=on,rtc=on",
+            "microvm,acpi=on,rtc=on,pit=off",
             "-cpu",
             "max",
             "-accel",

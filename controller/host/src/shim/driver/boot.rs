@@ -45,12 +45,8 @@ impl Driver {
     ) -> Result<(&'a mut Life, Control), Denial> {
         self.console.start_over();
         let config = self.state.config();
-        let cage = Cage::make(
-            &config.cgroup,
-            self.record.id.as_str(),
-            machine.memory,
-            machine.cpus,
-        );
+        let name = self.dir.cage(&self.record.id);
+        let cage = Cage::make(&config.cgroup, name.as_str(), machine.memory, machine.cpus);
         self.stage(|stages| stages.shim_ms = Some(millis(asked_at)));
         let key = self.key(machine).ok();
         let (vmm, lines) = vmm::start(machine, self.dir.path(), cage).await?;

@@ -158,3 +158,20 @@ async fn a_gap_never_lies_within_a_frame() {
     }
     assert!(gaps > 1, "nothing was dropped");
 }
+
+#[tokio::test]
+async fn after_half_a_frame_nothing_is_appended() {
+    let dir = tempfile::tempdir().unwrap();
+    let recording = Arc::new(Recording::new(dir.path().join("gone")));
+    let mut recorder = Recorder::new(Arc::clone(&recording), 1 << 20);
+    let lost = recorder.output(Frame::Stdout("hello".into())).await;
+    assert!(lost.is_err(), "there is no directory");
+    std::fs::create_dir(dir.path().join("gone")).unwrap();
+    recorder.finish(&exit()).await.unwrap();
+    let progress = *recording.progress().borrow();
+    assert!(progress.finished);
+    assert_eq!(
+        progress.len, 0,
+        "readers are told of nothing that is not there"
+    );
+}
