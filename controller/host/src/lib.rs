@@ -6,7 +6,7 @@
 //! ```
 //!
 //! * [`gate`] is the forced command of the controller's key: `session` or `uplink`, nothing else.
-//! * [`session`] answers the host API on its standard streams. It holds nothing: sandboxes are
+//! * [`session`] answers the host API on its standard streams. It holds nothing but spares: sandboxes are
 //!   directories, and what concerns a living one is passed on to its shim.
 //! * [`shim`] owns one sandbox: QEMU, deadline, console, commands, gateway. It outlives session and
 //!   controller, and dies with its VM as the VM dies with it.

@@ -1,6 +1,6 @@
 //! The host API on standard streams: what the controller speaks to over SSH channel 1.
 //!
-//! A session holds nothing. It makes and removes sandbox directories, starts shims, passes on what
+//! A session holds nothing but its spares, which end with it. It makes and removes sandbox directories, starts shims, passes on what
 //! concerns one living sandbox to its shim, and reads what a dead one left behind. Any number of
 //! sessions may run at once; they meet at the lock of the state directory.
 //!

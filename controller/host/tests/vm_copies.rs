@@ -186,6 +186,15 @@ async fn what_cannot_be_copied_is_refused_and_the_source_goes_on() {
             .len(),
         1
     );
+    // A disk lies in so many layers at most.
+    let layers = host.sandbox_dir(id).join("layers");
+    std::fs::create_dir(&layers).unwrap();
+    for number in 0..32 {
+        std::fs::write(layers.join(number.to_string()), "").unwrap();
+    }
+    let denial = session.copies(id, &[new_id()]).await.unwrap_err();
+    assert_eq!(denial.code, DenialCode::TooManyLayers);
+    std::fs::remove_dir_all(&layers).unwrap();
     // A copy comes into being in no other way, and asking again finds it.
     let denial = session.create(&copy, &wanted.copied(id)).await.unwrap_err();
     assert_eq!(denial.code, DenialCode::SandboxGone);

@@ -228,7 +228,7 @@ async fn a_sandbox_whose_records_are_gone_is_ended_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_new_session_removes_nothing_of_a_sleeping_sandbox_whose_records_are_damaged() {
+async fn a_new_session_removes_what_a_dead_sandbox_saved_and_nothing_of_a_living_one() {
     let host = TestHost::new("");
     let session = host.session().await;
     let sandbox = session.ready(&spec()).await;
@@ -241,6 +241,18 @@ async fn a_new_session_removes_nothing_of_a_sleeping_sandbox_whose_records_are_d
     std::fs::write(dir.join("shim.json"), known).unwrap();
     let woken = next.wake(&sandbox.id, "memory").await.unwrap();
     assert_eq!(woken.state, SandboxState::Ready);
+
+    next.sleep(&sandbox.id).await.unwrap();
+    let saved = ["memory.lz4", "disk.qcow2"].map(|name| dir.join(name));
+    assert!(saved.iter().all(|file| file.exists()));
+    let shim = host.pid(&sandbox.id, "shim");
+    host::signal(shim, Signal::KILL);
+    until("the shim is dead", || !runs(shim)).await;
+    let last = host.session().await;
+    last.get::<serde_json::Value>("/v1/info").await.unwrap();
+    assert!(saved.iter().all(|file| !file.exists()));
+    let gone = last.gone(&sandbox.id).await;
+    assert_eq!(gone.end.unwrap().cause, EndCause::ShimDied);
     next.destroy(&sandbox.id).await.unwrap();
     host.quiet().await;
 }

@@ -234,3 +234,21 @@ fn make_data_dir(root: &Path) -> Result<(), Failure> {
 fn progress(what: &str) -> Progress {
     Progress::start(what)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_taken_port_is_said_with_what_to_do() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        let said = is_free(address).unwrap_err().to_string();
+        assert!(
+            said.contains("--port") && said.contains(&address.to_string()),
+            "{said}"
+        );
+        drop(taken);
+        is_free(address).unwrap();
+    }
+}

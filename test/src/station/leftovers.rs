@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 pub struct Leftovers {
     /// Command lines of processes of the host's account.
     pub processes: BTreeSet<String>,
-    /// Entries of the sandboxes' directory.
+    /// Entries of the directories of sandboxes and spares.
     pub entries: BTreeSet<PathBuf>,
     /// Sockets anywhere in the state directory.
     pub sockets: BTreeSet<PathBuf>,
@@ -60,6 +60,10 @@ impl Leftovers {
             left.entries = entries
                 .map(|entry| entry.map(|entry| entry.path()))
                 .collect::<Result<_, _>>()?;
+        }
+        if let Ok(entries) = std::fs::read_dir(state.join("spares")) {
+            let paths = entries.flatten().map(|entry| entry.path());
+            left.entries.extend(paths.filter(|path| path.is_dir()));
         }
         sockets(&state, &mut left.sockets);
         left.sockets

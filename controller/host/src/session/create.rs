@@ -104,17 +104,29 @@ async fn make_or_claim(
     spec: SandboxSpec,
     lock: &StateLock,
 ) -> Result<(), Denial> {
-    state.sandbox(id).pass_fence(fence)?;
-    room::admit(state, spec.disk, lock)?;
-    let record = Record {
-        id: id.clone(),
-        spec: spec.clone(),
-        created_at: Timestamp::now(),
-    };
+    let record = admit(state, id, fence, spec, lock)?;
     if super::spares::claim(state, &record, lock).await? {
         return Ok(());
     }
-    make(state, id, fence, spec, lock, |_| Ok(())).await
+    come_into_being(state, &record, |_| Ok(())).await
+}
+
+/// A sandbox that may be made.
+fn admit(
+    state: &State,
+    id: &SandboxId,
+    fence: Fence,
+    spec: SandboxSpec,
+    lock: &StateLock,
+) -> Result<Record, Denial> {
+    // A newer executor may have destroyed it since this one asked.
+    state.sandbox(id).pass_fence(fence)?;
+    room::admit(state, spec.disk, lock)?;
+    Ok(Record {
+        id: id.clone(),
+        spec,
+        created_at: Timestamp::now(),
+    })
 }
 
 /// Makes a sandbox that is not there, with what it needs besides in its directory. The caller holds
@@ -127,15 +139,17 @@ pub(super) async fn make(
     lock: &StateLock,
     fill: impl FnOnce(&SandboxDir) -> std::io::Result<()>,
 ) -> Result<(), Denial> {
-    // A newer executor may have destroyed it since this one asked.
-    state.sandbox(id).pass_fence(fence)?;
-    room::admit(state, spec.disk, lock)?;
-    let record = Record {
-        id: id.clone(),
-        spec,
-        created_at: Timestamp::now(),
-    };
-    appear(state, &record, fill).map_err(|error| {
+    let record = admit(state, id, fence, spec, lock)?;
+    come_into_being(state, &record, fill).await
+}
+
+async fn come_into_being(
+    state: &State,
+    record: &Record,
+    fill: impl FnOnce(&SandboxDir) -> std::io::Result<()>,
+) -> Result<(), Denial> {
+    let id = &record.id;
+    appear(state, record, fill).map_err(|error| {
         let _ = std::fs::remove_dir_all(state.passage(id, "new"));
         internal("make the sandbox's directory", &error)
     })?;

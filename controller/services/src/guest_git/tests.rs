@@ -256,7 +256,11 @@ fn nothing_that_a_repository_brings_along_is_executed() {
     // Into the settings of its user, too.
     let home = tempfile::tempdir().unwrap();
     std::fs::copy(dir.join(".git/config"), home.path().join(".gitconfig")).unwrap();
+    let elsewhere = outside.path().display().to_string();
+    git(&dir, &["config", "core.worktree", &elsewhere]);
     let mut request = diff(&id(), &"acme/demo".parse().unwrap(), &base).unwrap();
+    let path = &request.spec.env[&"PATH".parse().unwrap()];
+    assert!(!path.contains("/home"), "a git of the run's own: {path}");
     request.spec.env.insert(
         "HOME".parse().unwrap(),
         home.path().to_str().unwrap().to_owned(),
@@ -269,7 +273,9 @@ fn nothing_that_a_repository_brings_along_is_executed() {
         String::from_utf8_lossy(&output.stderr)
     );
     assert!(sprung().is_empty(), "{:?}", sprung());
+    assert!(!text.contains("touch "), "what lies elsewhere: {text}");
 
+    git(&dir, &["config", "--unset", "core.worktree"]);
     // The traps do work: git without these settings runs them.
     let _ = Command::new("git")
         .args(["add", "--all"])

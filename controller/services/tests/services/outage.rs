@@ -316,3 +316,22 @@ async fn a_restart_while_the_host_is_away_resumes_when_it_is_back() {
     house.host.comes_up();
     assert_eq!(house.done(&run).await.outcome, Some(Outcome::Succeeded));
 }
+
+#[tokio::test]
+async fn output_that_is_out_of_form_ends_the_run_and_its_command() {
+    let house = House::new().await;
+    stays(&house.host);
+    let run = house.delegate(command(&["sleep"])).await.run;
+    let sandbox = house.host.until_started("turn-1").await;
+    // A gap that leads backwards: no host of ours writes that.
+    let gap = br#"{"resume_at":0,"dropped":1}"#;
+    let frames = [Frame::Gap(gap.as_slice().into())];
+    house.host.says(&sandbox, &turn(), &frames, None);
+    let run = house.done(&run).await;
+    assert_eq!(run.outcome, Some(Outcome::Interrupted));
+    assert_eq!(run.cause.unwrap().code, "output_garbled");
+    let cancelled = house.host.effects().cancelled;
+    assert!(cancelled.contains_key(&(sandbox, turn())), "{cancelled:?}");
+    let events = house.all_events(&run.run).await;
+    assert_eq!(text(&events, "stdout"), "one\n");
+}

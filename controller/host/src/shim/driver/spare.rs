@@ -18,8 +18,8 @@ const ADOPTION: Duration = Duration::from_secs(20);
 
 /// What a spare brings along into the sandbox that it becomes.
 pub(crate) struct Begun {
-    pub(super) life: Life,
-    pub(super) guest: Guest,
+    life: Life,
+    guest: Guest,
     accel: Option<Accel>,
     /// What its guest said so far.
     pub(crate) console: Console,
@@ -29,7 +29,7 @@ impl Driver {
     /// A fork that is up, warm, and not adopted. What runs is in `life` then.
     ///
     /// # Errors
-    /// `template_missing` if there is nothing to fork; else what kept it from coming up.
+    /// `boot_failed` if there is nothing to fork; else what kept it from coming up.
     async fn get_ready(&self, life: &mut Option<Life>) -> Result<Guest, Denial> {
         let machine = self.prepare().await?;
         let template: Template = self.template(&machine).await.ok_or_else(|| {
