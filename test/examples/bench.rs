@@ -9,14 +9,14 @@ use anyhow::Context;
 use lazaret_api::public::{CreateRun, Run};
 use lazaret_domain::Argv;
 use lazaret_domain::run::Outcome;
+use lazaret_test::figures::{number, spread};
 use lazaret_test::peers::GitServer;
 use lazaret_test::station::{Station, until};
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-fn median(mut values: Vec<u64>) -> u64 {
-    values.sort_unstable();
-    values.get(values.len() / 2).copied().unwrap_or(0)
+fn median(values: Vec<u64>) -> u64 {
+    spread(values).0
 }
 
 fn resident_kib(pid: u32) -> anyhow::Result<u64> {
@@ -76,10 +76,7 @@ type Pick<'a> = (&'a str, &'a dyn Fn(&Run) -> Option<u64>);
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let runs: usize = std::env::var("BENCH_RUNS")
-        .ok()
-        .and_then(|n| n.parse().ok())
-        .unwrap_or(20);
+    let runs = number("BENCH_RUNS", 20);
     let git = GitServer::start().await?;
     git.commit("acme/demo", &[("README", "hello\n")]).await?;
     let mut station = Station::plan().git(&git).open().await?;

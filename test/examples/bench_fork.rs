@@ -8,6 +8,7 @@ use anyhow::Context;
 use lazaret_api::public::{CreateRun, EgressChoice, EgressMode, Run};
 use lazaret_domain::Argv;
 use lazaret_domain::run::Outcome;
+use lazaret_test::figures::{number, spread};
 use lazaret_test::station::{Station, until};
 use std::io::Write as _;
 use std::path::Path;
@@ -18,19 +19,6 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 const WATCHED: Duration = Duration::from_secs(30);
 /// The pause between the calls of the paced series, as the field measures it.
 const PAUSE: Duration = Duration::from_millis(200);
-
-fn number(name: &str, otherwise: usize) -> usize {
-    let told = std::env::var(name).ok();
-    told.and_then(|text| text.parse().ok()).unwrap_or(otherwise)
-}
-
-/// Median and 99th percentile.
-fn spread(mut values: Vec<u64>) -> (u64, u64) {
-    values.sort_unstable();
-    let at =
-        |part: usize| values.get((values.len() * part / 100).min(values.len().saturating_sub(1)));
-    (at(50).copied().unwrap_or(0), at(99).copied().unwrap_or(0))
-}
 
 fn request() -> anyhow::Result<CreateRun> {
     Ok(CreateRun {

@@ -6,19 +6,13 @@
 
 use lazaret_api::public::{CreateRun, EgressChoice, EgressMode, ForkRun, Forked, Run};
 use lazaret_domain::Argv;
+use lazaret_test::figures::{number, spread};
 use lazaret_test::station::Station;
 use std::io::Write as _;
 use std::time::Instant;
 
 /// What the guest holds in memory besides itself, so that there is something to save.
 const HELD: &str = "head -c 64000000 /dev/urandom > /dev/shm/held";
-
-fn spread(mut values: Vec<u64>) -> (u64, u64) {
-    values.sort_unstable();
-    let at =
-        |part: usize| values.get((values.len() * part / 100).min(values.len().saturating_sub(1)));
-    (at(50).copied().unwrap_or(0), at(99).copied().unwrap_or(0))
-}
 
 async fn timed(station: &Station, run: &Run, what: &str) -> anyhow::Result<u64> {
     let asked = Instant::now();
@@ -30,10 +24,7 @@ async fn timed(station: &Station, run: &Run, what: &str) -> anyhow::Result<u64> 
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let runs: usize = std::env::var("BENCH_RUNS")
-        .ok()
-        .and_then(|n| n.parse().ok())
-        .unwrap_or(20);
+    let runs = number("BENCH_RUNS", 20);
     let station = Station::plan().open().await?;
     let request = CreateRun {
         command: Some(Argv::of(["sh", "-c", HELD])?),

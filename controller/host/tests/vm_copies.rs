@@ -10,18 +10,12 @@
 #[allow(dead_code, reason = "each test program uses its part")]
 mod host;
 
-use host::{Session, TestHost, command, exec_id, new_id, spec};
+use host::{Session, TestHost, command, exec_id, new_id, say, spec};
 use lazaret_api::guest::ExecEnd;
 use lazaret_api::host::{Sandbox, SandboxSpec};
 use lazaret_domain::sandbox::SandboxState;
 use lazaret_domain::{ByteSize, DenialCode, SandboxId};
 use std::collections::BTreeSet;
-
-async fn say(session: &Session, id: &SandboxId, script: &str) -> String {
-    let ran = session.run(id, &command(["sh", "-c", script])).await;
-    assert!(ran.exit.success(), "{script}: {ran:?}");
-    ran.stdout
-}
 
 /// Copies that are ready.
 async fn copies<const N: usize>(session: &Session, source: &SandboxId) -> [Sandbox; N] {

@@ -10,7 +10,7 @@
 #[allow(dead_code, reason = "each test program uses its part")]
 mod host;
 
-use host::{Session, TestHost, command, spec, until};
+use host::{Session, TestHost, spec, until};
 use lazaret_api::host::{Sandbox, Template, TemplateSpec};
 use lazaret_domain::ByteSize;
 use std::collections::BTreeSet;
@@ -30,11 +30,7 @@ async fn template(host: &TestHost, session: &Session) -> (Template, PathBuf) {
 }
 
 async fn say(session: &Session, sandbox: &Sandbox, script: &str) -> String {
-    let ran = session
-        .run(&sandbox.id, &command(["sh", "-c", script]))
-        .await;
-    assert!(ran.exit.success(), "{script}: {ran:?}");
-    ran.stdout
+    host::say(session, &sandbox.id, script).await
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@
 #[allow(dead_code, reason = "each test program uses its part")]
 mod host;
 
-use host::{Session, TestHost, command, exec_id, new_id, runs, spec, until};
+use host::{Session, TestHost, command, exec_id, new_id, runs, say, spec, until};
 use lazaret_api::host::{Sandbox, SandboxSpec};
 use lazaret_domain::sandbox::{EndCause, SandboxState};
 use lazaret_domain::{ByteSize, DenialCode, SandboxId, Span};
@@ -18,12 +18,6 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::PathBuf;
 
 const MEMORY: &str = "memory.lz4";
-
-async fn say(session: &Session, id: &SandboxId, script: &str) -> String {
-    let ran = session.run(id, &command(["sh", "-c", script])).await;
-    assert!(ran.exit.success(), "{script}: {ran:?}");
-    ran.stdout
-}
 
 async fn asleep(session: &Session, id: &SandboxId) -> Sandbox {
     let sandbox = session.sleep(id).await.unwrap();

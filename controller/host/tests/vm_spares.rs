@@ -10,21 +10,14 @@
 #[allow(dead_code, reason = "each test program uses its part")]
 mod host;
 
-use host::{Session, TestHost, command, new_id, signal, spec, until};
+use host::{Session, TestHost, new_id, say, signal, spec, until};
 use lazaret_api::host::{Sandbox, Template, TemplateSpec};
-use lazaret_domain::SandboxId;
 use lazaret_domain::sandbox::SandboxState;
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 const SPARES: &str = "templates = true\nspares = 1\nmax_sandboxes = 16";
-
-async fn say(session: &Session, sandbox: &SandboxId, script: &str) -> String {
-    let ran = session.run(sandbox, &command(["sh", "-c", script])).await;
-    assert!(ran.exit.success(), "{script}: {ran:?}");
-    ran.stdout
-}
 
 /// The spares that can be claimed.
 fn spares(host: &TestHost) -> Vec<PathBuf> {

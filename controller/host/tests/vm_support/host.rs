@@ -5,7 +5,7 @@
 mod session;
 
 #[allow(unused_imports, reason = "each test program uses its part")]
-pub(crate) use session::{Session, command, exec_id, new_id, ran, spec, with_stdin};
+pub(crate) use session::{Session, command, exec_id, new_id, ran, say, spec, with_stdin};
 
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use lazaret_domain::SandboxId;

@@ -326,3 +326,10 @@ impl Session {
         self.child.kill().await.unwrap();
     }
 }
+
+/// What a script says in a sandbox; it must succeed.
+pub(crate) async fn say(session: &Session, id: &SandboxId, script: &str) -> String {
+    let ran = session.run(id, &command(["sh", "-c", script])).await;
+    assert!(ran.exit.success(), "{script}: {ran:?}");
+    ran.stdout
+}
