@@ -106,8 +106,8 @@ async fn own(
         Some(begun) => begun.console.clone(),
         None => console_of(&state),
     };
-    let execs = execs::Execs::new(dir.join(EXECS));
     let egress = EgressLog::default();
+    let execs = execs::Execs::new(dir.join(EXECS), egress.clone());
     let (asks, asked) = Asks::channel();
     let activity = Activity::default();
     let (guest, guest_seen) = watch::channel(None);

@@ -38,11 +38,12 @@ pub(crate) mod session;
 mod steps;
 
 use crate::core::{Backoff, Core};
-use crate::ports::store::{Fact, RunRecord, SandboxFacts, Taken};
+use crate::ports::store::{Fact, SandboxFacts, Taken};
 use lazaret_domain::{Denial, DenialCode, RunId};
 use session::{Halt, Session};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+pub(crate) use steps::FIRST as FIRST_STEP;
 use tokio::sync::{mpsc, oneshot};
 
 /// What somebody wants of a run.
@@ -93,12 +94,9 @@ pub(crate) fn start(core: &Arc<Core>, run: &RunId) {
 }
 
 /// Gives a run that was accepted just now its driver. Its acceptance was its first taking.
-pub(crate) fn start_new(core: &Arc<Core>, record: &RunRecord) {
-    let taken = Taken {
-        run: record.clone(),
-        steps: Vec::new(),
-    };
-    inbox(core, &record.id, Some(taken));
+pub(crate) fn start_new(core: &Arc<Core>, taken: Taken) {
+    let run = taken.run.id.clone();
+    inbox(core, &run, Some(taken));
 }
 
 /// Asks the run's driver for something and waits until that is in the store.
@@ -179,9 +177,10 @@ async fn drive(
 
 /// One generation: from the store to the end, or to where it cannot go on.
 async fn generation(core: &Arc<Core>, run: &RunId, taken: Option<Taken>) -> Result<(), Halt> {
-    let taken = match taken {
-        Some(taken) => Some(taken),
-        None => core.ports.store.take(run).await?,
+    // What an acceptance began, nobody has done; what was begun in a store, somebody may have.
+    let (taken, ahead) = match taken {
+        Some(taken) => (Some(taken), vec![FIRST_STEP]),
+        None => (core.ports.store.take(run).await?, Vec::new()),
     };
     let Some(taken) = taken else {
         return Ok(());
@@ -189,7 +188,7 @@ async fn generation(core: &Arc<Core>, run: &RunId, taken: Option<Taken>) -> Resu
     // The generation before may have been dropped between a commit and telling of it.
     core.feeds.publish(run, taken.run.last_seq);
     core.feeds.nudge(run);
-    let mut session = Session::new(Arc::clone(core), taken);
+    let mut session = Session::new(Arc::clone(core), taken, ahead);
     Box::pin(session.carry_out()).await?;
     session.keep().await
 }

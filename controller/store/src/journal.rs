@@ -4,7 +4,7 @@ use crate::codec::{failed, get, int, json, run, state_columns, step, uint};
 use crate::events;
 use jiff::Timestamp;
 use lazaret_domain::{Fence, RunId};
-use lazaret_services::ports::store::{Cursor, Fact, StoreError, Taken};
+use lazaret_services::ports::store::{Cursor, Fact, StepRecord, StoreError, Taken};
 use sqlx::{Sqlite, Transaction};
 
 /// The next fence: higher than every one before, over all runs and restarts.
@@ -82,6 +82,25 @@ pub(crate) async fn commit(
     Ok(seq)
 }
 
+/// Stores the intent of a step, behind those before.
+pub(crate) async fn begin(
+    transaction: &mut Transaction<'static, Sqlite>,
+    id: &RunId,
+    name: &str,
+) -> Result<StepRecord, StoreError> {
+    let row = sqlx::query(
+        "INSERT INTO steps (run, name, position, cursor)
+         SELECT $1, $2, COUNT(*), $3 FROM steps WHERE run = $1 RETURNING *",
+    )
+    .bind(id.as_str())
+    .bind(name)
+    .bind(json(&Cursor::default())?)
+    .fetch_one(&mut **transaction)
+    .await
+    .map_err(failed)?;
+    step(&row)
+}
+
 /// Makes one fact true. A fact about a step that was never begun, or was begun before, is refused:
 /// the journal would no longer tell what happened.
 async fn apply(
@@ -101,13 +120,10 @@ async fn apply(
             .bind(id.as_str())
             .bind(json(&*facts)?),
         Fact::Released => sqlx::query("UPDATE runs SET holds = 0 WHERE id = $1").bind(id.as_str()),
-        Fact::Begun(name) => sqlx::query(
-            "INSERT INTO steps (run, name, position, cursor)
-             SELECT $1, $2, COUNT(*), $3 FROM steps WHERE run = $1",
-        )
-        .bind(id.as_str())
-        .bind(name)
-        .bind(json(&Cursor::default())?),
+        Fact::Begun(name) => {
+            begin(transaction, id, &name).await?;
+            return Ok(());
+        }
         Fact::Done(name, outcome) => sqlx::query(
             "UPDATE steps SET outcome = $3 WHERE run = $1 AND name = $2 AND outcome IS NULL",
         )

@@ -2,20 +2,22 @@
 
 use crate::codec::{failed, from_json, get, int, json, run, uint};
 use crate::events;
-use crate::journal::next_fence;
+use crate::journal::{self, next_fence};
 use lazaret_api::public::{Diff, EventBody};
 use lazaret_domain::run::{RunPhase, RunState};
 use lazaret_domain::{KeyId, RunId, SandboxId};
 use lazaret_services::IdempotencyKey;
-use lazaret_services::ports::store::{Accepted, Counts, NewRun, RunFacts, RunRecord, StoreError};
+use lazaret_services::ports::store::{
+    Accepted, Counts, NewRun, RunFacts, RunRecord, StoreError, Taken,
+};
 use sqlx::{Sqlite, SqliteExecutor, SqlitePool, Transaction};
 
-/// Accepts a run. That it was not accepted before, that the cap is not reached, and that it is
-/// stored is one transaction, so neither can be passed by asking twice at once.
 /// Runs that hold a place among the sandboxes: one that sleeps has given its place back.
 const AWAKE: &str = "SELECT COUNT(*) FROM runs
      WHERE holds = 1 AND COALESCE(json_extract(facts, '$.sandbox.state'), '') <> 'asleep'";
 
+/// Accepts a run. That it was not accepted before, that the cap is not reached, and that it is
+/// stored is one transaction, so neither can be passed by asking twice at once.
 pub(crate) async fn accept(
     mut transaction: Transaction<'static, Sqlite>,
     new: NewRun,
@@ -78,6 +80,7 @@ pub(crate) async fn accept(
         &accepted,
     )
     .await?;
+    let step = journal::begin(&mut transaction, &record.id, new.first_step).await?;
     if let Some((name, digest)) = &new.idempotency {
         sqlx::query("INSERT INTO idempotency (by_key, name, digest, run) VALUES ($1, $2, $3, $4)")
             .bind(record.by.as_str())
@@ -89,7 +92,10 @@ pub(crate) async fn accept(
             .map_err(failed)?;
     }
     transaction.commit().await.map_err(failed)?;
-    Ok(Accepted::New(Box::new(record)))
+    Ok(Accepted::New(Box::new(Taken {
+        run: record,
+        steps: vec![step],
+    })))
 }
 
 /// The digest of the request that came under this name before, and its run.

@@ -241,5 +241,6 @@ fn ended(end: ExecEnd, status: Option<WaitStatus>, message: Option<String>) -> E
         signal: status.and_then(WaitStatus::terminating_signal),
         message,
         duration_ms: 0,
+        egress_seq: None,
     }
 }

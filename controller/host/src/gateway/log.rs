@@ -97,6 +97,11 @@ impl EgressLog {
         }
     }
 
+    /// The number of the latest record; 0 before the first.
+    pub(crate) fn last(&self) -> u64 {
+        self.ring().last
+    }
+
     pub(super) fn allow(
         &self,
         kind: &str,
@@ -107,7 +112,7 @@ impl EgressLog {
         self.add(kind, destination, port, true, reason, Volume::default());
     }
 
-    pub(super) fn refuse(
+    pub(crate) fn refuse(
         &self,
         kind: &str,
         destination: &dyn Display,

@@ -102,6 +102,7 @@ fn exec_left(dir: &SandboxDir, exec: &str) -> Result<Exec, Denial> {
         signal: None,
         message: Some("the sandbox ended".into()),
         duration_ms: 0,
+        egress_seq: None,
     });
     Ok(exec)
 }

@@ -9,6 +9,7 @@ mod call;
 
 use super::guest::Guest;
 use super::recording::{CAP, Recorder, Recording};
+use crate::gateway::EgressLog;
 use axum::body::Body;
 use base64::Engine as _;
 use call::{follow, guest_body};
@@ -93,17 +94,19 @@ pub(crate) struct Execs {
     /// Commands beside the work that are over and remembered, in the order of their ends.
     ended: Arc<Mutex<VecDeque<ExecId>>>,
     sandbox_ended: CancellationToken,
+    egress: EgressLog,
     tasks: TaskTracker,
 }
 
 impl Execs {
-    /// None yet; each will have a directory in `dir`.
-    pub(crate) fn new(dir: PathBuf) -> Self {
+    /// None yet; each will have a directory in `dir`. Their ends say how far `egress` is.
+    pub(crate) fn new(dir: PathBuf, egress: EgressLog) -> Self {
         Self {
             dir: dir.into(),
             entries: Arc::default(),
             ended: Arc::default(),
             sandbox_ended: CancellationToken::new(),
+            egress,
             tasks: TaskTracker::new(),
         }
     }
@@ -231,6 +234,7 @@ impl Execs {
             signal: None,
             message: Some(message.to_owned()),
             duration_ms: lasted(),
+            egress_seq: None,
         };
         // Dropping the guest's answer is what makes the guest kill the command.
         let exit = tokio::select! {
@@ -246,6 +250,11 @@ impl Execs {
                 Err(denial) => end(ExecEnd::NotStarted, &denial.message),
             },
             () = tokio::time::sleep(limit) => end(ExecEnd::TimedOut, "the guest did not end it in time"),
+        };
+        // Whatever the guest said there.
+        let exit = ExecExit {
+            egress_seq: Some(self.egress.last()),
+            ..exit
         };
         // In this order: who has read the exit frame also finds the exit when asking.
         *entry.exit.lock().unwrap_or_else(PoisonError::into_inner) = Some(exit.clone());

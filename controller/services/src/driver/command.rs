@@ -127,6 +127,8 @@ impl Session {
             return Ok(Stepped { exit, stdout: None });
         }
         self.start(name, request, begun).await?;
+        // What became known before is stored while the command runs.
+        self.flush().await?;
         if self.run.facts.cancel_asked.is_some() {
             self.cancel(name).await?;
         }
@@ -151,6 +153,7 @@ impl Session {
             };
             if let Some(exit) = self.follow(name, stream, &mut gatherer).await? {
                 let stdout = gatherer.aside();
+                self.egress_known = exit.egress_seq;
                 return Ok(Stepped { exit, stdout });
             }
             if gatherer.offset() > offset {

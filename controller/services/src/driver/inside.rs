@@ -100,6 +100,12 @@ impl Session {
         let longest = self.turn_limit();
         let request = guest_git::command(&self.run.id, argv, cwd, longest)
             .map_err(|denial| refused(&denial))?;
+        // Both intents in one commit; what became of the turn is stored while the diff is read.
+        self.begin_ahead("turn-1");
+        if self.run.plan.request.repo.is_some() && self.run.facts.base.is_some() {
+            self.begin_ahead("diff");
+        }
+        self.flush().await?;
         let Stepped { exit, .. } = self.command_step("turn-1", &request, Shown::Both).await?;
         if self.run.facts.stages.command_ms.is_none() {
             let facts = self.facts(|facts| facts.stages.command_ms = Some(exit.duration_ms));
@@ -142,6 +148,9 @@ impl Session {
             guest_git::diff(&self.run.id, &repo, &base).map_err(|denial| refused(&denial))?;
         let read = match self.start("diff", &request, begun).await {
             Ok(()) => {
+                // While git works: how the command ended, and what it tried to reach.
+                self.flush().await?;
+                self.next_egress().await.ok();
                 let cap = guest_git::DIFF_CAP + 1;
                 self.collect("diff", cap, Some(DIFF_WAIT)).await
             }
@@ -150,6 +159,7 @@ impl Session {
         let mut facts = Vec::new();
         match read {
             Ok(said) if said.exit.success() => {
+                self.egress_known = said.exit.egress_seq;
                 facts.push(self.facts(|facts| facts.stages.diff_ms = Some(said.exit.duration_ms)));
                 facts.push(Fact::Diff(diff_of(
                     &said,

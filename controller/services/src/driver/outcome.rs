@@ -129,6 +129,7 @@ mod tests {
             signal,
             message: None,
             duration_ms: 1,
+            egress_seq: None,
         }
     }
 

@@ -36,8 +36,6 @@ pub(crate) struct Garbled;
 pub(crate) struct Gatherer {
     shown: Shown,
     cursor: Cursor,
-    /// The cursor that was taken last; while it is the same there is nothing to write.
-    taken: Cursor,
     events: Vec<EventBody>,
     bytes: usize,
     /// Standard output that is not shown, while it is whole.
@@ -101,7 +99,6 @@ impl Gatherer {
         Self {
             aside: whole.then(Vec::new),
             shown,
-            taken: cursor.clone(),
             cursor,
             events: Vec::new(),
             bytes: 0,
@@ -123,9 +120,10 @@ impl Gatherer {
         self.bytes >= GATHER_CAP
     }
 
-    /// Whether nothing is gathered.
+    /// Whether there is nothing to tell. What was read and is not shown can be read again, so it is
+    /// not worth a commit of its own.
     pub(crate) fn is_empty(&self) -> bool {
-        self.cursor == self.taken && self.events.is_empty()
+        self.events.is_empty()
     }
 
     fn log(&mut self, stream: &str, text: &str) {
@@ -212,7 +210,6 @@ impl Gatherer {
     /// The gathered events and how far they reach, to be committed together.
     pub(crate) fn take(&mut self) -> (Vec<EventBody>, Cursor) {
         self.bytes = 0;
-        self.taken = self.cursor.clone();
         (std::mem::take(&mut self.events), self.cursor.clone())
     }
 }

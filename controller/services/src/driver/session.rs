@@ -55,17 +55,23 @@ pub(crate) struct Session {
     pub(super) steps: Vec<StepRecord>,
     /// What is true here and is to be written with the next commit.
     pending: Vec<Fact>,
+    /// Steps whose intents were stored ahead of their turn and that nobody has done yet.
+    pub(super) ahead: Vec<&'static str>,
+    /// The number of the gateway's last decision when the last command ended, if the host said it.
+    pub(super) egress_known: Option<u64>,
     /// Whether the run's events say that its host cannot be asked.
     pub(super) told_unreachable: bool,
 }
 
 impl Session {
-    pub(super) fn new(core: Arc<Core>, taken: Taken) -> Self {
+    pub(super) fn new(core: Arc<Core>, taken: Taken, ahead: Vec<&'static str>) -> Self {
         Self {
             core,
             run: taken.run,
             steps: taken.steps,
             pending: Vec::new(),
+            ahead,
+            egress_known: None,
             told_unreachable: false,
         }
     }

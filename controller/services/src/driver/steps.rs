@@ -11,7 +11,8 @@
 //! | `remove` | the sandbox is removed ([`super::keep`]) | its id: not there is success |
 //!
 //! An intent is in the store before its effect; what became known of the step before is written with
-//! it. An ending that asks for an effect is decided first, in the store, and only then acted on: a sandbox whose work never began
+//! it. Where the guest is waited for anyway, the next step's intent is stored meanwhile, ahead of its
+//! turn ([`Session::ahead`]), and what became known goes to the store while the guest works. An ending that asks for an effect is decided first, in the store, and only then acted on: a sandbox whose work never began
 //! is removed before the run is reported as failed, also if the controller dies in between.
 
 use super::lost::gone;
@@ -25,12 +26,12 @@ use lazaret_domain::run::{Ending, Outcome, RunEvent, RunState};
 use lazaret_domain::sandbox::SandboxState;
 use std::time::Duration;
 
+/// The first step: its intent is stored with the run.
+pub(crate) const FIRST: &str = "create";
 /// The order in which steps may be begun. A journal of another order is not one this code wrote.
 const ORDER: [&str; 7] = [
-    "create", "settled", "clone", "branch", "turn-1", "diff", "remove",
+    FIRST, "settled", "clone", "branch", "turn-1", "diff", "remove",
 ];
-/// What is known of a sandbox that is not up after so long is written down meanwhile.
-const FIRST_LOOK: Duration = Duration::from_millis(250);
 /// The host is asked anew about a boot after this long.
 const SETTLE: Duration = Duration::from_secs(20);
 
@@ -150,6 +151,10 @@ impl Session {
     pub(super) async fn begin(&mut self, name: &str) -> Result<Begun, Halt> {
         match self.step(name).map(|step| step.outcome.clone()) {
             Some(Some(outcome)) => Ok(Begun::Done(outcome)),
+            Some(None) if self.ahead.contains(&name) => {
+                self.ahead.retain(|ahead| *ahead != name);
+                Ok(Begun::Now)
+            }
             Some(None) => {
                 self.flush().await?;
                 Ok(Begun::Before)
@@ -161,8 +166,16 @@ impl Session {
         }
     }
 
+    /// Puts off the intent of a step whose turn is still to come; it is to be stored before that.
+    pub(super) fn begin_ahead(&mut self, name: &'static str) {
+        if self.step(name).is_none() {
+            self.put_off([Fact::Begun(name.to_owned())]);
+            self.ahead.push(name);
+        }
+    }
+
     async fn create(&mut self) -> Result<(), Leave> {
-        if let Begun::Done(_) = self.begin("create").await? {
+        if let Begun::Done(_) = self.begin(FIRST).await? {
             return Ok(());
         }
         let (fence, id, spec) = (
@@ -182,17 +195,27 @@ impl Session {
             facts.sandbox = Some(Self::sandbox_facts(&sandbox));
             facts.stages.dispatch_ms = Some(dispatch);
         });
-        // Written while the guest comes up, see [`Self::settled`]: asking again finds the sandbox.
-        self.put_off([facts, Fact::Done("create".to_owned(), "{}".to_owned())]);
+        // Written while the guest comes up, see [`Self::settle`]: asking again finds the sandbox.
+        self.put_off([facts, Fact::Done(FIRST.to_owned(), "{}".to_owned())]);
         Ok(())
     }
 
     async fn settle(&mut self) -> Result<(), Leave> {
-        // Waiting is no effect, so its beginning is written with its end.
         match self.step("settled").map(|step| step.outcome.is_some()) {
             Some(true) => return Ok(()),
             Some(false) => {}
-            None => self.put_off([Fact::Begun("settled".to_owned())]),
+            None => {
+                self.put_off([Fact::Begun("settled".to_owned())]);
+                let plan = &self.run.plan;
+                let base = plan.parent.as_ref().map(|parent| parent.base.is_some());
+                match (&plan.request.repo, base) {
+                    (Some(_), None) => self.begin_ahead("clone"),
+                    (Some(_), Some(true)) => self.begin_ahead("branch"),
+                    _ => {}
+                }
+                // The guest is on its way up: this costs the run no time.
+                self.flush().await?;
+            }
         }
         let sandbox = self.settled().await?;
         let facts = self.facts(|facts| {
@@ -205,12 +228,11 @@ impl Session {
 
     async fn settled(&mut self) -> Result<Sandbox, Leave> {
         let id = self.run.plan.sandbox.clone();
-        let mut wait = FIRST_LOOK;
         loop {
             let answer = self
                 .ask(|link| {
                     let id = id.clone();
-                    async move { link.settled(&id, wait).await }
+                    async move { link.settled(&id, SETTLE).await }
                 })
                 .await?;
             let sandbox = answer.map_err(|denial| match denial.code {
@@ -230,10 +252,6 @@ impl Session {
                 }
                 (SandboxState::Forking, _) if self.overdue() => {
                     return Err(self.outlived().await?.into());
-                }
-                (SandboxState::Forking, _) if wait == FIRST_LOOK => {
-                    self.flush().await?;
-                    wait = SETTLE;
                 }
                 (SandboxState::Forking, _) => {
                     tokio::time::sleep(self.core.settings.pace.retry_min).await;

@@ -175,14 +175,16 @@ pub struct NewRun {
     pub idempotency: Option<(IdempotencyKey, String)>,
     /// How many runs may hold a sandbox.
     pub cap: u32,
+    /// The name of its first step, whose intent is stored with it.
+    pub first_step: &'static str,
 }
 
 /// What became of a run to accept.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Accepted {
-    /// It is stored, with its first event and a fence higher than all before: accepting it was
-    /// taking it.
-    New(Box<RunRecord>),
+    /// It is stored, with its first event, the intent of its first step and a fence higher than all
+    /// before: accepting it was taking it.
+    New(Box<Taken>),
     /// The same request was accepted before, as this run.
     Before(Box<RunRecord>),
     /// The idempotency key belongs to another request.

@@ -224,12 +224,14 @@ pub(crate) async fn accept(
         plan,
         idempotency,
         cap: core.settings.max_sandboxes,
+        first_step: driver::FIRST_STEP,
     };
     match core.ports.store.accept(new).await? {
-        Accepted::New(record) => {
+        Accepted::New(taken) => {
+            let record = taken.run.clone();
             tracing::info!(run = %record.id, sandbox = %record.plan.sandbox, host = %record.plan.host, by = %by.key, "run accepted");
-            driver::start_new(core, &record);
-            Ok(*record)
+            driver::start_new(core, *taken);
+            Ok(record)
         }
         Accepted::Before(record) => Ok(*record),
         Accepted::OtherRequest => Err(other_request()),

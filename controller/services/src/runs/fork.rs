@@ -155,6 +155,7 @@ impl Runs {
             plan,
             idempotency,
             cap: self.core.settings.max_sandboxes,
+            first_step: driver::FIRST_STEP,
         };
         match self.core.ports.store.accept(new).await? {
             // Somebody asked the same at the same time: theirs is the copy.
@@ -162,10 +163,11 @@ impl Runs {
                 self.discard(source, std::slice::from_ref(sandbox)).await;
                 Ok(Copy::Found(*record))
             }
-            Accepted::New(record) => {
+            Accepted::New(taken) => {
+                let record = taken.run.clone();
                 tracing::info!(run = %record.id, sandbox = %sandbox, parent = %source.id, "copy accepted");
-                driver::start_new(&self.core, &record);
-                Ok(Copy::Made(*record))
+                driver::start_new(&self.core, *taken);
+                Ok(Copy::Made(record))
             }
             Accepted::CapReached(holding) => Err(cap(holding)),
             Accepted::OtherRequest => Err(other_request()),

@@ -5,6 +5,7 @@ use crate::support::{House, LONG, command, enroll, on_repo, services, settings};
 use futures::future::join_all;
 use lazaret_api::frame::Frame;
 use lazaret_api::public::{CreateKey, ExecResult, ExecRun, Scope};
+use lazaret_domain::sandbox::SandboxState;
 use lazaret_domain::{Argv, Denial, DenialCode, ExecId, KeyId, RunId, SandboxId};
 use lazaret_services::ports::fake_host::{CrashPoint, FakeHost, Play, commit_id, exited, ordinary};
 use lazaret_services::{IdempotencyKey, Principal, Services};
@@ -185,6 +186,13 @@ fn crashed_at(after: u32) -> bool {
         runs.exec(&by, &run, name("k"), words(&["id"])).await
     };
     let first = life(&path, &host, &crash, async |services| {
+        let ready = async || {
+            let seen = services.runs.get(&by, &run).await.unwrap().sandbox;
+            seen.is_some_and(|sandbox| sandbox.state == SandboxState::Ready)
+        };
+        while !ready().await {
+            tokio::task::yield_now().await;
+        }
         // Its driver is at rest: whoever reaches the point is the command.
         let seen = services.runs.wait(&by, &run, settings().pace.gather).await;
         assert!(seen.unwrap().outcome.is_none());

@@ -56,6 +56,7 @@ fn new(number: u64, cap: u32) -> NewRun {
         plan,
         idempotency: None,
         cap,
+        first_step: "first",
     }
 }
 
@@ -73,7 +74,7 @@ async fn store(directory: &tempfile::TempDir) -> SqliteStore {
 
 async fn accepted(store: &SqliteStore) -> RunRecord {
     match store.accept(new(1, 5)).await.unwrap() {
-        Accepted::New(record) => *record,
+        Accepted::New(taken) => taken.run,
         other => panic!("{other:?}"),
     }
 }
@@ -107,10 +108,9 @@ async fn what_was_stored_is_read_back_after_the_file_is_opened_again() {
         exit_code: None,
     };
     let facts = vec![
-        Fact::Begun("create".to_owned()),
         Fact::Begun("turn-1".to_owned()),
         Fact::Read("turn-1".to_owned(), cursor.clone()),
-        Fact::Done("create".to_owned(), "{}".to_owned()),
+        Fact::Done("first".to_owned(), "{}".to_owned()),
         Fact::State(RunState::Done(ending.clone())),
         note("one"),
         note("two"),
@@ -133,7 +133,7 @@ async fn what_was_stored_is_read_back_after_the_file_is_opened_again() {
         .iter()
         .map(|step| (step.name.as_str(), step.outcome.is_some()))
         .collect();
-    assert_eq!(names, [("create", true), ("turn-1", false)]);
+    assert_eq!(names, [("first", true), ("turn-1", false)]);
     assert_eq!(again.steps[1].cursor, cursor);
     let seqs: Vec<_> = second
         .events(&run.id, 0, 10)
@@ -203,7 +203,7 @@ async fn the_cap_counts_what_is_held_and_not_what_was_released() {
     let directory = tempfile::tempdir().unwrap();
     let store = store(&directory).await;
     let run = match store.accept(new(1, 1)).await.unwrap() {
-        Accepted::New(record) => record,
+        Accepted::New(taken) => taken.run,
         other => panic!("{other:?}"),
     };
     assert_eq!(

@@ -165,6 +165,7 @@ async fn output_ends_with_the_exit_also_if_the_disk_had_no_room_for_it() {
         signal: None,
         message: Some("the disk is full ".repeat(8)),
         duration_ms: 1,
+        egress_seq: None,
     };
     let held = dir.path().join("held");
     std::fs::rename(&kept, &held).unwrap();

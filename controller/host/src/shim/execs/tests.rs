@@ -37,7 +37,7 @@ async fn over(execs: &Execs, id: &ExecId) {
 #[tokio::test]
 async fn however_many_commands_beside_the_work_there_were_the_work_goes_on() {
     let directory = tempfile::tempdir().unwrap();
-    let execs = Execs::new(directory.path().to_owned());
+    let execs = Execs::new(directory.path().to_owned(), EgressLog::default());
     let (guest, other_end) = silent().await;
     execs
         .start(&id("turn-1"), &request(), guest.clone(), ())
@@ -61,10 +61,27 @@ async fn however_many_commands_beside_the_work_there_were_the_work_goes_on() {
     assert_eq!(kept, BESIDE_REMEMBERED + 2, "what is forgotten is removed");
 }
 
+/// Whatever a guest says there: it is overwritten out here.
+#[tokio::test]
+async fn the_end_of_a_command_says_how_far_the_gateway_s_decisions_were() {
+    let directory = tempfile::tempdir().unwrap();
+    let egress = EgressLog::default();
+    let execs = Execs::new(directory.path().to_owned(), egress.clone());
+    for (seq, name) in ["a", "b"].into_iter().enumerate() {
+        let (guest, other_end) = silent().await;
+        execs.start(&id(name), &request(), guest, ()).unwrap();
+        drop(other_end);
+        over(&execs, &id(name)).await;
+        let exit = execs.show(&id(name)).unwrap().exit.unwrap();
+        assert_eq!(exit.egress_seq, Some(seq as u64));
+        egress.refuse("dns", &"evil.example", None, &"no rule");
+    }
+}
+
 #[tokio::test]
 async fn commands_beside_the_work_leave_room_for_it() {
     let directory = tempfile::tempdir().unwrap();
-    let execs = Execs::new(directory.path().to_owned());
+    let execs = Execs::new(directory.path().to_owned(), EgressLog::default());
     let (guest, _other_end) = silent().await;
     for number in 0..BESIDE_RUNNING {
         let exec = id(&format!("x-{number:016x}"));

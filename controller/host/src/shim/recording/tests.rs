@@ -10,6 +10,7 @@ fn exit() -> ExecExit {
         signal: None,
         message: None,
         duration_ms: 1,
+        egress_seq: None,
     }
 }
 

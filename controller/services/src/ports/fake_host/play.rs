@@ -35,6 +35,7 @@ pub fn exited(code: i32) -> ExecExit {
         signal: None,
         message: None,
         duration_ms: 3,
+        egress_seq: None,
     }
 }
 
@@ -45,6 +46,7 @@ pub(super) fn cancelled() -> ExecExit {
         signal: Some(15),
         message: None,
         duration_ms: 3,
+        egress_seq: None,
     }
 }
 
@@ -55,6 +57,7 @@ pub(super) fn ended() -> ExecExit {
         signal: None,
         message: None,
         duration_ms: 3,
+        egress_seq: None,
     }
 }
 
