@@ -38,8 +38,11 @@ pub enum HostCommand {
         #[arg(long)]
         state: PathBuf,
         /// The sandbox
-        #[arg(long)]
-        id: SandboxId,
+        #[arg(long, required_unless_present = "waiting")]
+        id: Option<SandboxId>,
+        /// Is told its sandbox on standard input, once there is one
+        #[arg(long, conflicts_with_all = ["id", "spare"])]
+        waiting: bool,
         /// It is a spare, which becomes a sandbox when it is claimed
         #[arg(long)]
         spare: bool,
@@ -91,9 +94,21 @@ pub fn run(command: HostCommand) -> anyhow::Result<ExitCode> {
             block_on(uplink::serve_standard_streams(state))?;
             Ok(ExitCode::SUCCESS)
         }
-        HostCommand::Shim { state, id, spare } => {
+        HostCommand::Shim {
+            state,
+            id,
+            spare,
+            waiting: _,
+        } => {
             log_to(shim::Bounded::default);
-            let state = open(state)?;
+            // Settings are read once there is a sandbox: they may change while none is.
+            let (state, id) = match id {
+                Some(id) => (open(state)?, id),
+                None => match shim::wait_for_sandbox()? {
+                    Some(id) => (shim::log_in_its_place(open(state)?, &id)?, id),
+                    None => return Ok(ExitCode::SUCCESS),
+                },
+            };
             if spare {
                 block_on(shim::run_spare(state, id))?;
             } else {

@@ -1,6 +1,6 @@
 //! The host API on standard streams: what the controller speaks to over SSH channel 1.
 //!
-//! A session holds nothing but its spares, which end with it. It makes and removes sandbox directories, starts shims, passes on what
+//! A session holds nothing but its spares and a shim in waiting, which end with it. It makes and removes sandbox directories, starts shims, passes on what
 //! concerns one living sandbox to its shim, and reads what a dead one left behind. Any number of
 //! sessions may run at once; they meet at the lock of the state directory.
 //!
@@ -14,6 +14,7 @@ mod destroy;
 mod info;
 mod living;
 mod remains;
+mod shims;
 mod spares;
 mod templates;
 
@@ -27,6 +28,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use lazaret_api::host::{CopyInto, SandboxSpec, TemplateSpec};
 use lazaret_api::{PROTOCOL, PROTOCOL_HEADER};
 use lazaret_domain::{Denial, DenialCode, SandboxId};
+use shims::Shims;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,6 +47,7 @@ struct Session {
     /// Ends what nobody asked for once the other side has closed.
     closing: CancellationToken,
     info: Arc<info::Facts>,
+    shims: Shims,
     /// Sandboxes that were asked for.
     asked: Arc<AtomicU64>,
 }
@@ -62,6 +65,7 @@ pub async fn serve_standard_streams(state: State) -> anyhow::Result<()> {
         work: TaskTracker::new(),
         closing: CancellationToken::new(),
         info: Arc::default(),
+        shims: Shims::default(),
         asked: Arc::default(),
     };
     let (work, closing) = (session.work.clone(), session.closing.clone());
@@ -73,6 +77,7 @@ pub async fn serve_standard_streams(state: State) -> anyhow::Result<()> {
         crate::template::collect(&session.state);
         crate::template::collect_cage(&session.state).await;
     }
+    session.shims.prepare(&session.state).await;
     if let Err(error) = crate::pipe::serve(io, router(session)).await {
         tracing::debug!(%error, "the connection ended");
     }
@@ -166,12 +171,19 @@ async fn create(
     let (id, fence) = (sandbox_id(&id)?, fence(&headers)?);
     let spec: SandboxSpec = read(body, SPEC).await?;
     create::within_bounds(session.state.config(), &spec)?;
-    let made = create::create(session.state.clone(), id.clone(), fence, spec.clone());
+    let made = create::create(
+        session.state.clone(),
+        session.shims.clone(),
+        id.clone(),
+        fence,
+        spec.clone(),
+    );
     let sandbox = session.finish(made).await?;
     let (closing, work) = (session.closing.clone(), session.work.clone());
     let asked = session.asked.fetch_add(1, Ordering::SeqCst) + 1;
     let after = async move {
         templates::after(session.state.clone(), id, spec.clone()).await;
+        session.shims.prepare(&session.state).await;
         spares::refill(session.state.clone(), spec, asked, session.asked).await;
     };
     work.spawn(async move { closing.run_until_cancelled(after).await });
@@ -188,7 +200,13 @@ async fn copy(
     let (id, fence) = (sandbox_id(&id)?, fence(&headers)?);
     let wanted: CopyInto = read(body, SPEC).await?;
     session.state.sandbox(&id).pass_fence(fence)?;
-    let made = copies::copies(session.state.clone(), id, fence, wanted);
+    let made = copies::copies(
+        session.state.clone(),
+        session.shims.clone(),
+        id,
+        fence,
+        wanted,
+    );
     json(&session.finish(made).await?)
 }
 

@@ -23,6 +23,7 @@ mod guest;
 mod log;
 mod recording;
 mod spare;
+mod waiting;
 
 pub(crate) use api::{After, Reading, read_frames};
 pub(crate) use driver::{Moment, ORIGIN, ORIGIN_MEMORY, SNAPSHOT, SNAPSHOT_MEMORY, newborn};
@@ -31,6 +32,7 @@ pub(crate) use log::Bounded;
 pub(crate) use recording::{Recording, exit_frame};
 pub use spare::run as run_spare;
 pub(crate) use spare::{KEY, OFFER, READY, claim};
+pub(crate) use waiting::{log_in_its_place, wait_for_sandbox};
 
 use crate::gateway::EgressLog;
 use crate::process::Identity;

@@ -317,6 +317,28 @@ async fn start(
 }
 
 #[tokio::test]
+async fn a_shim_that_waits_becomes_the_next_sandbox_s_and_one_that_was_killed_is_no_harm() {
+    let host = TestHost::new("");
+    let session = host.session().await;
+    until("a shim waits", || host.waiting().len() == 1).await;
+    let before = host.waiting();
+    let first = session.ready(&spec()).await;
+    assert_eq!([host.pid(&first.id, "shim")], before[..]);
+    let log = std::fs::read_link(format!("/proc/{}/fd/2", before[0])).unwrap();
+    assert_eq!(log, host.sandbox_dir(&first.id).join("shim.log"));
+    until("another waits", || host.waiting().len() == 1).await;
+    host::signal(host.waiting()[0], rustix::process::Signal::KILL);
+    until("it is dead", || host.waiting().is_empty()).await;
+    let second = session.ready(&spec()).await;
+    for sandbox in [&first.id, &second.id] {
+        session.destroy(sandbox).await.unwrap();
+    }
+    until("another waits", || host.waiting().len() == 1).await;
+    assert!(session.close().await.success());
+    until("it left with its session", || host.waiting().is_empty()).await;
+}
+
+#[tokio::test]
 async fn a_closed_session_ends_and_its_sandboxes_stay() {
     let host = TestHost::new("");
     let session = host.session().await;

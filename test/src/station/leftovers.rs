@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-/// Everything of sandboxes that is still there. The sshd, the session and the uplink belong to the
-/// connection, not to a sandbox, and are not counted.
+/// Everything of sandboxes that is still there. The sshd, the session with its shim in waiting and
+/// the uplink belong to the connection, not to a sandbox, and are not counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leftovers {
     /// Command lines of processes of the host's account.
@@ -19,6 +19,12 @@ pub struct Leftovers {
     pub mounts: BTreeSet<String>,
     /// Cgroups below the host's.
     pub cgroups: BTreeSet<PathBuf>,
+}
+
+/// Whether this is a shim that has no sandbox yet: one that has works in its directory.
+fn waits_for_a_sandbox(pid: u32, command: &str) -> bool {
+    let works_in = std::fs::read_link(format!("/proc/{pid}/cwd"));
+    command.contains(" --waiting") && works_in.is_ok_and(|dir| dir == Path::new("/"))
 }
 
 impl Leftovers {
@@ -41,18 +47,19 @@ impl Leftovers {
     /// If the host's directories cannot be read.
     pub fn look(ground: &Ground) -> anyhow::Result<Self> {
         let state = ground.state();
-        let of_the_connection = |command: &str| {
+        let of_the_connection = |pid: u32, command: &str| {
             command.starts_with("sshd")
                 || ["gate", "session", "uplink"]
                     .iter()
                     .any(|word| command.contains(&format!(" host {word} ")))
+                || waits_for_a_sandbox(pid, command)
         };
         let mut left = Self {
             processes: ground
                 .processes()
                 .into_iter()
+                .filter(|(pid, command)| !of_the_connection(*pid, command))
                 .map(|(_, command)| command)
-                .filter(|command| !of_the_connection(command))
                 .collect(),
             ..Self::default()
         };

@@ -4,6 +4,7 @@
 use super::create::make;
 use super::destroy::take_away;
 use super::living::{ask_shim, look, not_found};
+use super::shims::Shims;
 use crate::shim::{Moment, ORIGIN, ORIGIN_MEMORY, RECORD, SNAPSHOT, SNAPSHOT_MEMORY};
 use crate::state::{Record, SandboxDir, State, internal, private_file};
 use crate::wire::denial_of;
@@ -22,6 +23,7 @@ const TURN: &str = "copies.lock";
 /// Makes the copies that are not there.
 pub(super) async fn copies(
     state: State,
+    shims: Shims,
     source: SandboxId,
     fence: Fence,
     wanted: CopyInto,
@@ -49,7 +51,7 @@ pub(super) async fn copies(
         let outcome = match write_down(&state, &source, fence).await {
             Ok(moment) => {
                 pause_ms = Some(moment.pause_ms);
-                all(&state, &dir, fence, &spec, &missing).await
+                all(&state, &shims, &dir, fence, &spec, &missing).await
             }
             Err(denial) => Err(denial),
         };
@@ -108,6 +110,7 @@ async fn write_down(state: &State, source: &SandboxId, fence: Fence) -> Result<M
 /// Makes all of them, or none.
 async fn all(
     state: &State,
+    shims: &Shims,
     source: &SandboxDir,
     fence: Fence,
     spec: &SandboxSpec,
@@ -121,7 +124,7 @@ async fn all(
             hard_link(source.join(SNAPSHOT_MEMORY), copy.join(ORIGIN_MEMORY))?;
             copy.share_layers(source)
         };
-        let outcome = make(state, id, fence, spec.clone(), &lock, fill).await;
+        let outcome = make(state, shims, id, fence, spec.clone(), &lock, fill).await;
         if let Err(denial) = outcome {
             for id in &made {
                 if let Err(denial) = take_away(state, id).await {

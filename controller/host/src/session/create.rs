@@ -5,23 +5,18 @@ mod room;
 
 use super::destroy::take_away;
 use super::living::look;
+use super::shims::Shims;
 use crate::image;
-use crate::shim::{LOG, RECORD, STATUS};
+use crate::shim::{RECORD, STATUS};
 use crate::state::{Record, SandboxDir, State, StateLock, internal};
-use anyhow::Context;
 use jiff::Timestamp;
 use lazaret_api::host::{AccelChoice, Sandbox, SandboxSpec};
 use lazaret_domain::{ByteSize, Cpus, Denial, DenialCode, Fence, SandboxId};
 use std::path::Path;
-use std::process::Stdio;
-use std::time::Duration;
-use tokio::process::{Child, Command};
 
 /// The least memory and disk with which a guest is of use.
 const LEAST_MEMORY: ByteSize = ByteSize::mebibytes(128);
 const LEAST_DISK: ByteSize = ByteSize::mebibytes(64);
-/// How long a shim may take to answer.
-const SHIM_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Refuses what this host does not give.
 pub(super) fn within_bounds(
@@ -68,6 +63,7 @@ pub(super) fn within_limits(
 /// Makes a sandbox, or finds the one of that id.
 pub(super) async fn create(
     state: State,
+    shims: Shims,
     id: SandboxId,
     fence: Fence,
     spec: SandboxSpec,
@@ -87,7 +83,7 @@ pub(super) async fn create(
         let text = "the copy is not there; copies are made of a sandbox that runs";
         return Err(Denial::new(DenialCode::SandboxGone, text));
     }
-    make_or_claim(&state, &id, fence, spec, &lock).await?;
+    make_or_claim(&state, &shims, &id, fence, spec, &lock).await?;
     drop(lock);
     // What the shim wrote down as it came up is what it would answer, without another connection.
     match dir.read::<Sandbox>(STATUS) {
@@ -99,6 +95,7 @@ pub(super) async fn create(
 /// Makes a sandbox that is not there: of a spare, if there is one like it. The caller holds the lock.
 async fn make_or_claim(
     state: &State,
+    shims: &Shims,
     id: &SandboxId,
     fence: Fence,
     spec: SandboxSpec,
@@ -108,7 +105,7 @@ async fn make_or_claim(
     if super::spares::claim(state, &record, lock).await? {
         return Ok(());
     }
-    come_into_being(state, &record, |_| Ok(())).await
+    come_into_being(state, shims, &record, |_| Ok(())).await
 }
 
 /// A sandbox that may be made.
@@ -133,6 +130,7 @@ fn admit(
 /// the lock.
 pub(super) async fn make(
     state: &State,
+    shims: &Shims,
     id: &SandboxId,
     fence: Fence,
     spec: SandboxSpec,
@@ -140,11 +138,12 @@ pub(super) async fn make(
     fill: impl FnOnce(&SandboxDir) -> std::io::Result<()>,
 ) -> Result<(), Denial> {
     let record = admit(state, id, fence, spec, lock)?;
-    come_into_being(state, &record, fill).await
+    come_into_being(state, shims, &record, fill).await
 }
 
 async fn come_into_being(
     state: &State,
+    shims: &Shims,
     record: &Record,
     fill: impl FnOnce(&SandboxDir) -> std::io::Result<()>,
 ) -> Result<(), Denial> {
@@ -153,7 +152,7 @@ async fn come_into_being(
         let _ = std::fs::remove_dir_all(state.passage(id, "new"));
         internal("make the sandbox's directory", &error)
     })?;
-    let started = start_shim(state, id, &state.sandbox(id)).await;
+    let started = shims.start(state, id, &state.sandbox(id)).await;
     if started.is_err()
         && let Err(denial) = take_away(state, id).await
     {
@@ -209,62 +208,6 @@ fn appear(
     std::fs::rename(making.path(), state.sandbox(&record.id).path())
 }
 
-/// Starts the shim and waits until it answers. It inherits nothing, and nobody waits for its end.
-async fn start_shim(state: &State, id: &SandboxId, dir: &SandboxDir) -> Result<(), Denial> {
-    let fault = |error: anyhow::Error| {
-        Denial::new(
-            DenialCode::Internal,
-            format!("the shim did not start: {error:#}"),
-        )
-    };
-    let mut shim = spawn_shim(state, id, dir).map_err(fault)?;
-    let answering = async {
-        while tokio::net::UnixStream::connect(dir.shim_socket())
-            .await
-            .is_err()
-        {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    let outcome = tokio::select! {
-        () = answering => return Ok(()),
-        status = shim.wait() => format!("it ended at once ({})", crate::vmm::describe(status)),
-        () = tokio::time::sleep(SHIM_DEADLINE) => format!("it did not answer within {SHIM_DEADLINE:?}"),
-    };
-    let _ = shim.kill().await;
-    let log = std::fs::read_to_string(dir.join(LOG)).unwrap_or_default();
-    let last = log.lines().last().unwrap_or_default();
-    Err(fault(anyhow::anyhow!("{outcome}: {last}")))
-}
-
-fn spawn_shim(state: &State, id: &SandboxId, dir: &SandboxDir) -> anyhow::Result<Child> {
-    shim_command(state, id, dir)?
-        .spawn()
-        .context("start the shim's process")
-}
-
-/// A shim's process, whose log is in its directory.
-pub(super) fn shim_command(
-    state: &State,
-    id: &SandboxId,
-    dir: &SandboxDir,
-) -> std::io::Result<Command> {
-    let log = crate::state::private_file(&dir.join(LOG))?;
-    // The running program itself, even if its file has been replaced or removed since.
-    let mut command = Command::new("/proc/self/exe");
-    command
-        .arg0("lazaret")
-        .args(["host", "shim", "--state"])
-        .arg(state.root())
-        .args(["--id", id.as_str()])
-        .current_dir("/")
-        .env_remove("SSH_ORIGINAL_COMMAND")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(log);
-    Ok(command)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -297,6 +240,7 @@ mod tests {
             .unwrap();
         let denial = make(
             &state,
+            &Shims::default(),
             &id,
             Fence(6),
             spec(),
@@ -319,6 +263,7 @@ mod tests {
         std::fs::create_dir_all(leaving.join("execs")).unwrap();
         let denial = make(
             &state,
+            &Shims::default(),
             &id,
             Fence(1),
             spec(),

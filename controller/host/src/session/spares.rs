@@ -4,8 +4,8 @@
 //! standard input. They are made one at a time, while nobody waits for a sandbox, for the machine that
 //! was asked for last while none was being made; a spare of another machine makes room after a while.
 
-use super::create::shim_command;
 use super::destroy::{take_away, take_away_dir};
+use super::shims::shim_command;
 use super::{living, templates};
 use crate::shim::{KEY, OFFER, READY, RECORD, claim as ask};
 use crate::state::{Record, State, StateLock, internal, private_dir, private_file};

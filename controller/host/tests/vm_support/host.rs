@@ -98,8 +98,20 @@ impl TestHost {
         i32::try_from(value["pid"].as_i64().unwrap()).unwrap()
     }
 
-    /// All processes that have this state directory in their command line, besides sessions.
+    /// All processes that have this state directory in their command line, besides sessions and the
+    /// shims that wait for a sandbox, which are a session's.
     pub(crate) fn processes(&self) -> Vec<(i32, String)> {
+        let all = self.all_processes().into_iter();
+        all.filter(|process| !waits(process)).collect()
+    }
+
+    /// The shims that wait for a sandbox.
+    pub(crate) fn waiting(&self) -> Vec<i32> {
+        let all = self.all_processes().into_iter();
+        all.filter(waits).map(|(pid, _)| pid).collect()
+    }
+
+    fn all_processes(&self) -> Vec<(i32, String)> {
         let state = self.state();
         let needle = state.to_str().unwrap();
         let mut found = Vec::new();
@@ -129,6 +141,12 @@ impl TestHost {
         })
         .await;
     }
+}
+
+/// One that has a sandbox works in its directory.
+fn waits((pid, line): &(i32, String)) -> bool {
+    let works_in = std::fs::read_link(format!("/proc/{pid}/cwd"));
+    line.contains(" --waiting") && works_in.is_ok_and(|dir| dir == Path::new("/"))
 }
 
 impl Drop for TestHost {

@@ -1,0 +1,121 @@
+//! Starting shims.
+//!
+//! Most of the time until a shim answers, its program is being loaded. So a session keeps one process
+//! that has been loaded and waits to be told on its standard input whose shim it is. It holds nothing,
+//! belongs to no sandbox, and ends when the session does: its standard input is closed then.
+
+use crate::shim::LOG;
+use crate::state::{SandboxDir, State};
+use anyhow::Context;
+use lazaret_domain::{Denial, DenialCode, SandboxId};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::{Child, Command};
+use tokio::sync::Mutex;
+
+/// How long a shim may take to answer.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Where a session gets its shims from. Cheap to clone; all clones share the one that waits.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shims {
+    waiting: Arc<Mutex<Option<Child>>>,
+}
+
+impl Shims {
+    /// Has a process wait for the next sandbox, if none does. That it cannot be started is no harm:
+    /// the next shim is started when it is needed, and says why then.
+    pub(super) async fn prepare(&self, state: &State) {
+        let mut waiting = self.waiting.lock().await;
+        let waits = waiting
+            .as_mut()
+            .is_some_and(|child| matches!(child.try_wait(), Ok(None)));
+        if !waits {
+            *waiting = command(state)
+                .arg("--waiting")
+                .stdin(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .inspect_err(|error| tracing::warn!(%error, "no shim could be started ahead"))
+                .ok();
+        }
+    }
+
+    /// Starts the shim of a sandbox and waits until it answers. It inherits nothing, and nobody waits
+    /// for its end.
+    pub(super) async fn start(
+        &self,
+        state: &State,
+        id: &SandboxId,
+        dir: &SandboxDir,
+    ) -> Result<(), Denial> {
+        let fault = |error: anyhow::Error| {
+            Denial::new(
+                DenialCode::Internal,
+                format!("the shim did not start: {error:#}"),
+            )
+        };
+        let mut shim = match self.tell_waiting(id).await {
+            Some(shim) => shim,
+            None => shim_command(state, id, dir)
+                .and_then(|mut command| command.spawn())
+                .context("start the shim's process")
+                .map_err(fault)?,
+        };
+        let answering = async {
+            while tokio::net::UnixStream::connect(dir.shim_socket())
+                .await
+                .is_err()
+            {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        let outcome = tokio::select! {
+            () = answering => return Ok(()),
+            status = shim.wait() => format!("it ended at once ({})", crate::vmm::describe(status)),
+            () = tokio::time::sleep(DEADLINE) => format!("it did not answer within {DEADLINE:?}"),
+        };
+        let _ = shim.kill().await;
+        let log = std::fs::read_to_string(dir.join(LOG)).unwrap_or_default();
+        let last = log.lines().last().unwrap_or_default();
+        Err(fault(anyhow::anyhow!("{outcome}: {last}")))
+    }
+
+    /// The process that waited, told whose shim it is. One that has died meanwhile is forgotten.
+    async fn tell_waiting(&self, id: &SandboxId) -> Option<Child> {
+        let mut shim = self.waiting.lock().await.take()?;
+        let mut input = shim.stdin.take()?;
+        input.write_all(format!("{id}\n").as_bytes()).await.ok()?;
+        Some(shim)
+    }
+}
+
+/// The process of a shim, whose log is in its directory.
+pub(super) fn shim_command(
+    state: &State,
+    id: &SandboxId,
+    dir: &SandboxDir,
+) -> std::io::Result<Command> {
+    let log = crate::state::private_file(&dir.join(LOG))?;
+    let mut command = command(state);
+    command
+        .args(["--id", id.as_str()])
+        .stdin(Stdio::null())
+        .stderr(log);
+    Ok(command)
+}
+
+fn command(state: &State) -> Command {
+    // The running program itself, even if its file has been replaced or removed since.
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .arg0("lazaret")
+        .args(["host", "shim", "--state"])
+        .arg(state.root())
+        .current_dir("/")
+        .env_remove("SSH_ORIGINAL_COMMAND")
+        .stdout(Stdio::null());
+    command
+}
