@@ -28,12 +28,20 @@ fn request() -> anyhow::Result<CreateRun> {
     })
 }
 
-/// One run to its end: the run, and how long its caller waited, in milliseconds.
+/// One run to its end: the run, and how long its caller, who follows its events, waited, in
+/// milliseconds.
 async fn interactive(station: &Station) -> anyhow::Result<(Run, u64)> {
     let asked = Instant::now();
     let run = station.delegate_with(&request()?).await?;
-    let run = station.wait_done(&run.run).await?;
+    let path = format!("/api/v1/runs/{}/events", run.run);
+    let events = station.client().request(http::Method::GET, &path);
+    let mut events = events.header("accept", "text/event-stream").send().await?;
+    let mut seen = Vec::new();
+    while !String::from_utf8_lossy(&seen).contains("event: end") {
+        seen.extend_from_slice(&events.chunk().await?.context("the run's last event")?);
+    }
     let waited = u64::try_from(asked.elapsed().as_millis())?;
+    let run = station.wait_done(&run.run).await?;
     anyhow::ensure!(run.outcome == Some(Outcome::Succeeded), "{run:#?}");
     Ok((run, waited))
 }

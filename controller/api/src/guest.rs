@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `GET /v1/health` | [`Health`] |
 //! | `POST /v1/adopt` | [`Adopt`] → [`Adopted`]; nothing else but health is answered before. Once; and again after a `nap`, for a copy that becomes another sandbox: what ran is killed then |
-//! | `POST /v1/warm` | before adoption only: starts what most tasks start, once each, and answers when all of it has ended |
+//! | `POST /v1/warm` | [`Adopt`], before adoption only: goes through what every run goes through, being adopted too, without becoming anybody; answers when all that it started has ended |
 //! | `POST /v1/nap` | stops all work where it stands and writes the disk out; only health, `adopt` and `wake` are answered then. Idempotent |
 //! | `POST /v1/wake` | [`Wake`] → [`Clock`]: new entropy and the wall clock; work still stands still, and the clock can be set again |
 //! | `POST /v1/go-on` | work goes on. Idempotent |

@@ -109,7 +109,7 @@ impl Guest {
             }
             (&Method::POST, "/v1/warm") => {
                 query.none()?;
-                self.warm().await
+                self.warm(input).await
             }
             (&Method::POST, "/v1/shutdown") => {
                 query.none()?;

@@ -40,7 +40,7 @@ pub async fn serve(system: System) -> io::Result<()> {
     });
     let engine = Engine::new(children, system.cgroups, RunAs::Agent);
     if system.warm {
-        warm::warm(&engine).await;
+        warm::template(&engine).await;
     }
     let guest = Arc::new(Guest::new(ThisMachine, engine, Areas::of_a_guest()));
     let mut port = Port::open(guest.napping()).await?;

@@ -1,5 +1,9 @@
-//! Warming a guest that will be frozen into a template: what most tasks start is started once, so
-//! that every fork finds it in its page cache.
+//! Warming a guest before it is anybody's.
+//!
+//! One that will be frozen into a template starts what most tasks start, so that every fork finds it in
+//! its page cache. A fork that waits as a spare goes through what every run goes through: under software
+//! emulation the code of that is then translated. It starts nothing large: what was translated first is
+//! thrown away when the emulator's cache is full, and node or python alone fill it.
 //!
 //! Nothing that was started may live on: a process in a template would be the same process in every
 //! fork, with the same random state.
@@ -11,8 +15,9 @@ use lazaret_api::guest::{ExecExit, ExecLimits, ExecSpec, WORKSPACE};
 use lazaret_domain::{Argv, Span};
 use std::time::Duration;
 
-/// What is started, once each and one after another; a program that the image lacks is passed over.
-const STARTED: [&[&str]; 6] = [
+/// What a template starts, once each and one after another; a program that the image lacks is passed
+/// over.
+const TEMPLATE: &[&[&str]] = &[
     &["sh", "-c", "true"],
     &["git", "--version"],
     // It only says how it is used: a connection would fix secrets of the kernel's network stack.
@@ -25,14 +30,32 @@ const STARTED: [&[&str]; 6] = [
     &["node", "-e", "require('https')"],
     &["make", "--version"],
 ];
+/// What a spare starts.
+const SPARE: &[&[&str]] = &[
+    &["git", "--version"],
+    &["git", "remote-http"],
+    &["sh", "-c", "true"],
+    &["true"],
+    &["true"],
+];
 /// The longest one of them, and all of them, may take.
 const LIMIT: Span = Span::seconds(20);
 const WHOLE: Duration = Duration::from_secs(40);
 
-/// Starts each of them. A failure is said and does no harm: a fork of a cooler template is slower.
-pub(crate) async fn warm(engine: &Engine) {
+/// Warms a guest that will be frozen into a template.
+pub(crate) async fn template(engine: &Engine) {
+    start_each(engine, TEMPLATE).await;
+}
+
+/// Warms a fork that will wait to be adopted.
+pub(crate) async fn spare(engine: &Engine) {
+    start_each(engine, SPARE).await;
+}
+
+/// A failure is said and does no harm: a cooler guest is slower.
+async fn start_each(engine: &Engine, programs: &[&[&str]]) {
     let all = async {
-        for words in STARTED {
+        for words in programs {
             if let Err(why) = start(engine, words).await {
                 console::say(&format!("warming with {}: {why}", words[0]));
             }

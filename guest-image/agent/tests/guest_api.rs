@@ -7,7 +7,7 @@ mod client;
 mod guest;
 
 use bytes::Bytes;
-use client::{file_entry, tar_of};
+use client::{file_entry, identity, tar_of};
 use guest::{TestGuest, still_runs, until};
 use http::{Method, StatusCode};
 use lazaret_api::guest::{Clock, ExecEnd, ExecLimits, Health, Listing};
@@ -42,13 +42,17 @@ async fn a_guest_is_adopted_once() {
 #[tokio::test]
 async fn a_guest_is_warmed_before_its_adoption_and_never_after() {
     let guest = TestGuest::new().await;
+    let nobody = identity();
+    let warm = || guest.post("/v1/warm", &nobody);
     for _ in 0..2 {
-        let warmed = guest.call(Method::POST, "/v1/warm", Bytes::new()).await;
-        assert_eq!(warmed.status, StatusCode::OK);
+        assert_eq!(warm().await.status, StatusCode::OK);
+        let health: Health = guest.get("/v1/health").await.json();
+        assert!(!health.adopted && health.boot_id.is_none(), "it is nobody");
     }
+    let nothing = guest.call(Method::POST, "/v1/warm", Bytes::new()).await;
+    assert_eq!(nothing.denial().code, DenialCode::InvalidRequest);
     assert_eq!(guest.adopt().await.status, StatusCode::OK);
-    let late = guest.call(Method::POST, "/v1/warm", Bytes::new()).await;
-    assert_eq!(late.denial().code, DenialCode::AlreadyExists);
+    assert_eq!(warm().await.denial().code, DenialCode::AlreadyExists);
 }
 
 #[tokio::test]

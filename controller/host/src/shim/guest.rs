@@ -69,9 +69,13 @@ impl Guest {
         self.value(Method::GET, "/v1/health", Body::empty()).await
     }
 
-    /// Has it start what most tasks start, once each, before it is adopted.
-    pub(crate) async fn warm(&self) -> Result<(), Denial> {
-        let _: serde_json::Value = self.value(Method::POST, "/v1/warm", Body::empty()).await?;
+    /// Has it go through what every run goes through, before it is adopted: its adoption too, as
+    /// somebody it is not to be.
+    pub(crate) async fn warm(&self, rehearsed: &SandboxId) -> Result<(), Denial> {
+        let adopt = adoption(rehearsed, NO_GIT);
+        let _: serde_json::Value = self
+            .value(Method::POST, "/v1/warm", json_body(&adopt)?)
+            .await?;
         Ok(())
     }
 
@@ -81,14 +85,7 @@ impl Guest {
         sandbox: &SandboxId,
         git_base_url: &str,
     ) -> Result<Adopted, Denial> {
-        let machine_id: u128 = rand::random();
-        let adopt = Adopt {
-            sandbox: sandbox.clone(),
-            wall_clock_ns: now_ns(),
-            entropy: entropy(),
-            machine_id: format!("{machine_id:032x}"),
-            git_base_url: git_base_url.to_owned(),
-        };
+        let adopt = adoption(sandbox, git_base_url);
         self.value(Method::POST, "/v1/adopt", json_body(&adopt)?)
             .await
     }
@@ -191,6 +188,21 @@ impl Guest {
                 "the guest answered in another form than documented",
             )
         })
+    }
+}
+
+/// Where git goes in a guest that is nobody's: nowhere.
+const NO_GIT: &str = "https://git.invalid/";
+
+/// What a guest is told to become, with the time, fresh randomness and a fresh machine id.
+fn adoption(sandbox: &SandboxId, git_base_url: &str) -> Adopt {
+    let machine_id: u128 = rand::random();
+    Adopt {
+        sandbox: sandbox.clone(),
+        wall_clock_ns: now_ns(),
+        entropy: entropy(),
+        machine_id: format!("{machine_id:032x}"),
+        git_base_url: git_base_url.to_owned(),
     }
 }
 

@@ -242,6 +242,10 @@ impl Machine {
         if let (Accel::Tcg, Some(khz)) = (self.accel, tsc::host_khz()) {
             line.push_str(&format!(" tsc_early_khz={khz} tsc=reliable"));
         }
+        if self.accel == Accel::Tcg {
+            // Emulated code is translated per virtual address: without this, anew for every process.
+            line.push_str(" norandmaps");
+        }
         if self.probe {
             line.push_str(" lazaret.probe");
         }

@@ -116,8 +116,14 @@ impl Guest {
         Ok(body::json(StatusCode::OK, &answer))
     }
 
-    /// Starts what most tasks start. Nothing of it is left when this answers.
-    pub(super) async fn warm(&self) -> Result<Response<Body>, Denial> {
+    /// Goes through what every run goes through, as somebody it is not to be: it is not adopted by
+    /// that, and has entropy of its own. Nothing that was started is left when this answers.
+    pub(super) async fn warm<B>(&self, mut input: Input<B>) -> Result<Response<Body>, Denial>
+    where
+        B: http_body::Body<Data = Bytes> + Unpin,
+        B::Error: std::fmt::Display,
+    {
+        let rehearsed: Adopt = from_json(&input.whole(MAX_ADOPT).await?)?;
         // Held over the whole of it: nobody is adopted while something runs that was not its own.
         let _turn = self.nap.turn.lock().await;
         if let Some(identity) = &*self.identity() {
@@ -126,7 +132,12 @@ impl Guest {
                 format!("this guest was adopted as {}", identity.sandbox),
             ));
         }
-        crate::warm::warm(&self.engine).await;
+        self.machine.adopt(&rehearsed)?;
+        crate::warm::spare(&self.engine).await;
+        // Once more as it will be: over files that are there, and that the disk has.
+        let sync = self.machine.sync();
+        tokio::task::spawn_blocking(sync).await.ok();
+        self.machine.adopt(&rehearsed)?;
         Ok(body::json(StatusCode::OK, &serde_json::json!({})))
     }
 

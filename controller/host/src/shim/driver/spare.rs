@@ -45,7 +45,7 @@ impl Driver {
         self.load_template(life, &template).await?;
         let warming = async {
             let guest = Guest::through(&control).await?;
-            guest.warm().await?;
+            guest.warm(&self.record.id).await?;
             Ok(guest)
         };
         tokio::select! {

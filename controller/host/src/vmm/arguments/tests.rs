@@ -135,15 +135,18 @@ fn a_comma_in_a_path_cannot_add_an_option() {
 }
 
 #[test]
-fn only_an_emulated_guest_is_told_the_tsc_frequency() {
-    assert!(line(&machine()).contains("tsc_early_khz="));
-    assert!(
-        !line(&Machine {
-            accel: Accel::Kvm,
-            ..machine()
-        })
-        .contains("tsc_early_khz")
-    );
+fn only_an_emulated_guest_is_told_the_tsc_frequency_and_lays_processes_out_alike() {
+    let emulated = line(&machine());
+    let with_kvm = line(&Machine {
+        accel: Accel::Kvm,
+        ..machine()
+    });
+    for word in ["tsc_early_khz=", " norandmaps"] {
+        assert!(
+            emulated.contains(word) && !with_kvm.contains(word),
+            "{word}"
+        );
+    }
 }
 
 #[test]
