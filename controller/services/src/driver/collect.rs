@@ -23,7 +23,8 @@ pub(crate) struct Collected {
 /// Reads a command's output from its start to its exit, at most `cap` bytes of each stream.
 ///
 /// # Errors
-/// What the host refused, or `host_unreachable` if the stream was cut off before the exit.
+/// What the host refused; `host_unreachable` if the stream was cut off before the exit, so that it is
+/// worth asking again; `internal` if it is out of form, which it would be again.
 pub(crate) async fn collect(
     link: &dyn HostLink,
     sandbox: &SandboxId,
@@ -36,11 +37,17 @@ pub(crate) async fn collect(
             "the output of a command was cut off",
         )
     };
+    let garbled = || {
+        Denial::new(
+            DenialCode::Internal,
+            "the host sent output that is out of form",
+        )
+    };
     let mut stream = link.output(sandbox, exec, 0, true).await?;
     let (mut buffer, mut stdout, mut stderr, mut truncated) =
         (BytesMut::new(), Vec::new(), Vec::new(), false);
     loop {
-        while let Some(frame) = Frame::decode(&mut buffer).map_err(|_| cut())? {
+        while let Some(frame) = Frame::decode(&mut buffer).map_err(|_| garbled())? {
             let (kept, bytes) = match frame {
                 Frame::Stdout(bytes) => (&mut stdout, bytes),
                 Frame::Stderr(bytes) => (&mut stderr, bytes),
@@ -49,7 +56,7 @@ pub(crate) async fn collect(
                     continue;
                 }
                 Frame::Exit(json) => {
-                    let exit = serde_json::from_slice(&json).map_err(|_| cut())?;
+                    let exit = serde_json::from_slice(&json).map_err(|_| garbled())?;
                     return Ok(Collected {
                         exit,
                         stdout,

@@ -2,7 +2,7 @@
 
 use crate::support::{House, assert_whole, command, host_name, on_repo, settings, text};
 use lazaret_api::frame::Frame;
-use lazaret_api::public::{EnrollHost, HostAdmission};
+use lazaret_api::public::{EnrollHost, Event, EventBody, HostAdmission};
 use lazaret_domain::run::{Outcome, RunPhase};
 use lazaret_domain::sandbox::{EndCause, Reach};
 use lazaret_domain::{Denial, DenialCode, ExecId};
@@ -334,4 +334,22 @@ async fn output_that_is_out_of_form_ends_the_run_and_its_command() {
     assert!(cancelled.contains_key(&(sandbox, turn())), "{cancelled:?}");
     let events = house.all_events(&run.run).await;
     assert_eq!(text(&events, "stdout"), "one\n");
+}
+
+#[tokio::test]
+async fn a_diff_that_is_out_of_form_is_told_and_not_asked_for_again() {
+    let house = House::new().await;
+    house.host.plays(|exec, request| match exec.as_str() {
+        "diff" => Play {
+            frames: vec![Frame::Exit(b"{".as_slice().into())],
+            exit: None,
+        },
+        _ => ordinary(exec, request),
+    });
+    let run = house.delegate(on_repo()).await.run;
+    let run = house.done(&run).await;
+    assert_eq!(run.outcome, Some(Outcome::Succeeded));
+    let events = house.all_events(&run.run).await;
+    let told = |event: &Event| matches!(&event.body, EventBody::Note { text } if text.contains("could not be read"));
+    assert!(events.iter().any(told), "{events:?}");
 }
