@@ -198,8 +198,8 @@ pub struct ExecExit {
     /// How long it ran, in milliseconds: by the guest's clock as the guest sends it, by the host's
     /// (from asking the guest to its last answer) as everybody else reads it.
     pub duration_ms: u64,
-    /// The number of the gateway's last decision by then; 0 before the first. The host's word: not
-    /// there as the guest sends it.
+    /// The number of the gateway's last decision by then, 0 before the first, if no connection was
+    /// under way whose decision is told when it ends. The host's word, also if a guest sends one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress_seq: Option<u64>,
 }

@@ -335,7 +335,17 @@ async fn a_shim_that_waits_becomes_the_next_sandbox_s_and_one_that_was_killed_is
     }
     until("another waits", || host.waiting().len() == 1).await;
     assert!(session.close().await.success());
-    until("it left with its session", || host.waiting().is_empty()).await;
+    until("it left with its session", || {
+        host.all_processes().is_empty()
+    })
+    .await;
+    let session = host.session().await;
+    until("a shim waits", || host.waiting().len() == 1).await;
+    session.kill().await;
+    until("nothing outlives a killed session", || {
+        host.all_processes().is_empty()
+    })
+    .await;
 }
 
 #[tokio::test]

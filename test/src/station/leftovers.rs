@@ -21,10 +21,19 @@ pub struct Leftovers {
     pub cgroups: BTreeSet<PathBuf>,
 }
 
-/// Whether this is a shim that has no sandbox yet: one that has works in its directory.
+/// Whether this is a shim of a living session that has no sandbox yet: one that has works in its
+/// directory.
 fn waits_for_a_sandbox(pid: u32, command: &str) -> bool {
     let works_in = std::fs::read_link(format!("/proc/{pid}/cwd"));
-    command.contains(" --waiting") && works_in.is_ok_and(|dir| dir == Path::new("/"))
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    let session = std::fs::read(format!(
+        "/proc/{}/cmdline",
+        parent.unwrap_or_default().trim()
+    ));
+    command.contains(" --waiting")
+        && works_in.is_ok_and(|dir| dir == Path::new("/"))
+        && session.is_ok_and(|line| String::from_utf8_lossy(&line).contains("\0host\0"))
 }
 
 impl Leftovers {

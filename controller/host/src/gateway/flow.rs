@@ -132,6 +132,7 @@ impl<'a> Record<'a> {
         rule: &str,
     ) -> Self {
         let (destination, rule) = (destination.to_string(), rule.to_owned());
+        log.begin();
         Self {
             log,
             tally,
@@ -167,5 +168,6 @@ impl Drop for Record<'_> {
             &reason,
             volume,
         );
+        self.log.end();
     }
 }

@@ -58,6 +58,8 @@ struct Ring {
     last: u64,
     /// Up to here records were handed out.
     told: u64,
+    /// Connections whose records are still to come.
+    under_way: usize,
 }
 
 /// The egress log of one sandbox. Cheap to clone; all clones are one log.
@@ -97,9 +99,22 @@ impl EgressLog {
         }
     }
 
-    /// The number of the latest record; 0 before the first.
-    pub(crate) fn last(&self) -> u64 {
-        self.ring().last
+    /// The number of the latest record, 0 before the first; nothing while connections are under way
+    /// whose records are still to come.
+    pub(crate) fn settled_at(&self) -> Option<u64> {
+        let ring = self.ring();
+        (ring.under_way == 0).then_some(ring.last)
+    }
+
+    /// A connection begins, whose record is made when it ends.
+    pub(crate) fn begin(&self) {
+        self.ring().under_way += 1;
+    }
+
+    /// It has ended, and its record is made.
+    pub(crate) fn end(&self) {
+        let mut ring = self.ring();
+        ring.under_way = ring.under_way.saturating_sub(1);
     }
 
     pub(super) fn allow(

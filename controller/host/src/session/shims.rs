@@ -57,30 +57,21 @@ impl Shims {
                 format!("the shim did not start: {error:#}"),
             )
         };
-        let mut shim = match self.tell_waiting(id).await {
-            Some(shim) => shim,
-            None => shim_command(state, id, dir)
-                .and_then(|mut command| command.spawn())
-                .context("start the shim's process")
-                .map_err(fault)?,
-        };
-        let answering = async {
-            while tokio::net::UnixStream::connect(dir.shim_socket())
-                .await
-                .is_err()
-            {
-                tokio::time::sleep(Duration::from_millis(2)).await;
+        if let Some(shim) = self.tell_waiting(id).await {
+            match answers(shim, dir).await {
+                Ok(()) => return Ok(()),
+                // One that is started anew can say why, and may fare better.
+                Err(error) => {
+                    tracing::warn!(sandbox = %id, %error, "the shim that waited is of no use")
+                }
             }
-        };
-        let outcome = tokio::select! {
-            () = answering => return Ok(()),
-            status = shim.wait() => format!("it ended at once ({})", crate::vmm::describe(status)),
-            () = tokio::time::sleep(DEADLINE) => format!("it did not answer within {DEADLINE:?}"),
-        };
-        let _ = shim.kill().await;
-        let log = std::fs::read_to_string(dir.join(LOG)).unwrap_or_default();
-        let last = log.lines().last().unwrap_or_default();
-        Err(fault(anyhow::anyhow!("{outcome}: {last}")))
+        }
+        let _ = std::fs::remove_file(dir.shim_socket());
+        let shim = shim_command(state, id, dir)
+            .and_then(|mut command| command.spawn())
+            .context("start the shim's process")
+            .map_err(fault)?;
+        answers(shim, dir).await.map_err(fault)
     }
 
     /// The process that waited, told whose shim it is. One that has died meanwhile is forgotten.
@@ -90,6 +81,27 @@ impl Shims {
         input.write_all(format!("{id}\n").as_bytes()).await.ok()?;
         Some(shim)
     }
+}
+
+/// Waits until a shim answers. One that does not is ended.
+async fn answers(mut shim: Child, dir: &SandboxDir) -> anyhow::Result<()> {
+    let answering = async {
+        while tokio::net::UnixStream::connect(dir.shim_socket())
+            .await
+            .is_err()
+        {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let outcome = tokio::select! {
+        () = answering => return Ok(()),
+        status = shim.wait() => format!("it ended at once ({})", crate::vmm::describe(status)),
+        () = tokio::time::sleep(DEADLINE) => format!("it did not answer within {DEADLINE:?}"),
+    };
+    let _ = shim.kill().await;
+    let log = std::fs::read_to_string(dir.join(LOG)).unwrap_or_default();
+    let last = log.lines().last().unwrap_or_default();
+    anyhow::bail!("{outcome}: {last}")
 }
 
 /// The process of a shim, whose log is in its directory.

@@ -243,18 +243,13 @@ impl Execs {
             () = entry.cancel.cancelled() => end(ExecEnd::Cancelled, "it was cancelled"),
             done = follow(&guest, body, &mut recorder) => match done {
                 // A guest's clock is the guest's word; out here the time is measured.
-                Ok(exit) => ExecExit { duration_ms: lasted(), ..exit },
+                Ok(exit) => ExecExit { duration_ms: lasted(), egress_seq: self.egress.settled_at(), ..exit },
                 Err(denial) if denial.code == DenialCode::GuestUnreachable => end(ExecEnd::SandboxEnded, &denial.message),
                 // Output that cannot be kept is not run on without: the guest ends the command.
                 Err(denial) if denial.code == DenialCode::Internal => end(ExecEnd::Cancelled, &denial.message),
                 Err(denial) => end(ExecEnd::NotStarted, &denial.message),
             },
             () = tokio::time::sleep(limit) => end(ExecEnd::TimedOut, "the guest did not end it in time"),
-        };
-        // Whatever the guest said there.
-        let exit = ExecExit {
-            egress_seq: Some(self.egress.last()),
-            ..exit
         };
         // In this order: who has read the exit frame also finds the exit when asking.
         *entry.exit.lock().unwrap_or_else(PoisonError::into_inner) = Some(exit.clone());

@@ -111,7 +111,8 @@ impl TestHost {
         all.filter(waits).map(|(pid, _)| pid).collect()
     }
 
-    fn all_processes(&self) -> Vec<(i32, String)> {
+    /// The same with those shims.
+    pub(crate) fn all_processes(&self) -> Vec<(i32, String)> {
         let state = self.state();
         let needle = state.to_str().unwrap();
         let mut found = Vec::new();
@@ -143,10 +144,23 @@ impl TestHost {
     }
 }
 
-/// One that has a sandbox works in its directory.
+/// One that has a sandbox works in its directory, and one that outlived its session is a leftover.
 fn waits((pid, line): &(i32, String)) -> bool {
     let works_in = std::fs::read_link(format!("/proc/{pid}/cwd"));
-    line.contains(" --waiting") && works_in.is_ok_and(|dir| dir == Path::new("/"))
+    line.contains(" --waiting")
+        && works_in.is_ok_and(|dir| dir == Path::new("/"))
+        && is_a_session_s(*pid)
+}
+
+fn is_a_session_s(pid: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    let parent = parent.unwrap_or_default().trim();
+    std::fs::read(format!("/proc/{parent}/cmdline")).is_ok_and(|line| {
+        String::from_utf8_lossy(&line)
+            .replace('\0', " ")
+            .contains(" host ")
+    })
 }
 
 impl Drop for TestHost {

@@ -50,6 +50,8 @@ impl Session {
         request: &ExecRequest,
         begun: Begun,
     ) -> Result<(), Leave> {
+        // What was known when the command before ended is not known any more.
+        self.egress_known = None;
         let (fence, id, exec) = (self.fence(), self.run.plan.sandbox.clone(), exec_id(name)?);
         if begun == Begun::Before {
             let seen = self

@@ -88,8 +88,8 @@ impl Session {
         self.steps.iter().find(|step| step.name == name)
     }
 
-    /// Makes facts true here, to be written with the next commit. Nothing may be done on their word
-    /// before that.
+    /// Makes facts true here, to be written with the next commit. What is done on their word before
+    /// that must be found again by who starts from the store: a command by its id.
     pub(super) fn put_off(&mut self, facts: impl IntoIterator<Item = Fact>) {
         for fact in facts {
             self.learn(fact.clone());

@@ -1,6 +1,6 @@
 //! Events and the log: without gap or double, for every reader, at its own speed.
 
-use crate::support::{House, LONG, assert_whole, command, settings, text};
+use crate::support::{House, LONG, assert_whole, command, on_repo, settings, text};
 use futures::{FutureExt, StreamExt};
 use lazaret_api::frame::Frame;
 use lazaret_api::guest::ExecExit;
@@ -339,6 +339,28 @@ async fn all_decisions_are_told_before_the_end_or_it_is_said_that_they_are_not()
         assert_eq!(told, if away { 0 } else { count });
         assert_eq!(events.iter().any(note), count == 1);
     }
+}
+
+/// What the host said with the end of one command holds for that command: not for a later one that
+/// failed to be read.
+#[tokio::test]
+async fn decisions_behind_a_command_that_said_how_many_there_were_are_asked_for() {
+    let house = House::new().await;
+    house.host.plays(|exec, request| {
+        let play = ordinary(exec, request);
+        let exit = play.exit.map(|exit| ExecExit {
+            code: Some(i32::from(exec.as_str() == "diff")),
+            egress_seq: (exec.as_str() != "diff").then_some(0),
+            ..exit
+        });
+        Play { exit, ..play }
+    });
+    house.host.forgets_decisions();
+    let run = house.delegate(on_repo()).await.run;
+    house.done(&run).await;
+    let events = house.all_events(&run).await;
+    let note = |event: &lazaret_api::public::Event| matches!(&event.body, EventBody::Note { text } if text.contains("tried to reach could not be read"));
+    assert!(events.iter().any(note), "{events:?}");
 }
 
 #[tokio::test]

@@ -61,21 +61,44 @@ async fn however_many_commands_beside_the_work_there_were_the_work_goes_on() {
     assert_eq!(kept, BESIDE_REMEMBERED + 2, "what is forgotten is removed");
 }
 
-/// Whatever a guest says there: it is overwritten out here.
+/// A guest in which every command ends at once, and which claims to know the gateway's decisions.
+async fn boastful() -> Guest {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let exit = ExecExit {
+        end: ExecEnd::Exited,
+        code: Some(0),
+        signal: None,
+        message: None,
+        duration_ms: 1,
+        egress_seq: Some(99),
+    };
+    let frame = super::super::exit_frame(&exit);
+    let route = axum::routing::post(move || async move { frame });
+    let router = axum::Router::new().route("/v1/exec", route);
+    tokio::spawn(crate::pipe::serve(theirs, router));
+    Guest::connect(ours).await.unwrap()
+}
+
 #[tokio::test]
-async fn the_end_of_a_command_says_how_far_the_gateway_s_decisions_were() {
+async fn the_end_of_a_command_says_how_far_the_gateway_s_decisions_are_if_none_is_to_come() {
     let directory = tempfile::tempdir().unwrap();
     let egress = EgressLog::default();
     let execs = Execs::new(directory.path().to_owned(), egress.clone());
-    for (seq, name) in ["a", "b"].into_iter().enumerate() {
-        let (guest, other_end) = silent().await;
+    let said = async |name: &str, guest: Guest| {
         execs.start(&id(name), &request(), guest, ()).unwrap();
-        drop(other_end);
         over(&execs, &id(name)).await;
-        let exit = execs.show(&id(name)).unwrap().exit.unwrap();
-        assert_eq!(exit.egress_seq, Some(seq as u64));
-        egress.refuse("dns", &"evil.example", None, &"no rule");
-    }
+        execs.show(&id(name)).unwrap().exit.unwrap().egress_seq
+    };
+    assert_eq!(said("none", boastful().await).await, Some(0));
+    egress.refuse("dns", &"evil.example", None, &"no rule");
+    assert_eq!(said("one", boastful().await).await, Some(1));
+    egress.begin();
+    assert_eq!(said("under-way", boastful().await).await, None);
+    egress.end();
+    assert_eq!(said("ended", boastful().await).await, Some(1));
+    let (lost, other_end) = silent().await;
+    drop(other_end);
+    assert_eq!(said("lost", lost).await, None, "more may come");
 }
 
 #[tokio::test]
