@@ -62,7 +62,7 @@ impl Shims {
                 Ok(()) => return Ok(()),
                 // One that is started anew can say why, and may fare better.
                 Err(error) => {
-                    tracing::warn!(sandbox = %id, %error, "the shim that waited is of no use")
+                    tracing::warn!(sandbox = %id, %error, "the shim that waited is of no use");
                 }
             }
         }
