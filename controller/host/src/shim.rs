@@ -31,7 +31,7 @@ pub(crate) use execs::{NOTE, Note};
 pub(crate) use log::Bounded;
 pub(crate) use recording::{Recording, exit_frame};
 pub use spare::run as run_spare;
-pub(crate) use spare::{KEY, OFFER, READY, claim};
+pub(crate) use spare::{KEY, OFFER, claim};
 pub(crate) use waiting::{log_in_its_place, wait_for_sandbox};
 
 use crate::gateway::EgressLog;
@@ -44,6 +44,7 @@ use driver::{Asks, Begun, Driver};
 use lazaret_api::host::{EgressRecords, Sandbox};
 use lazaret_domain::SandboxId;
 use lazaret_domain::sandbox::SandboxState;
+use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
@@ -65,6 +66,9 @@ pub(crate) const LOG: &str = "shim.log";
 /// What of a sandbox's directory stays when the sandbox has ended, to be asked for.
 const KEPT: [&str; 8] = [RECORD, SHIM, STATUS, CONSOLE, EGRESS, EXECS, LOG, CAGE];
 
+/// What a shim says on its standard output once it can be reached.
+pub(crate) const READY: &[u8] = b"ready\n";
+
 /// How long answers in flight may take once the sandbox has ended.
 const FAREWELL: Duration = Duration::from_secs(3);
 
@@ -76,7 +80,16 @@ pub async fn run(state: State, id: SandboxId) -> anyhow::Result<()> {
     alone();
     let dir = state.sandbox(&id);
     let record: Record = dir.read(RECORD).context("the sandbox has no record")?;
-    own(state, dir, record, None, || ()).await
+    own(state, dir, record, None, || {
+        // Its session has gone if this fails; the sandbox is found by its id.
+        let _ = say_ready();
+    })
+    .await
+}
+
+/// Tells the session on standard output that this shim can be reached, or this spare be claimed.
+fn say_ready() -> std::io::Result<()> {
+    std::io::stdout().write_all(READY)
 }
 
 /// A session of its own, so that no signal to the starter's group arrives here, and files that nobody

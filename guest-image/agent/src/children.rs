@@ -15,6 +15,9 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 
+/// Children that are reaped in one go.
+const AT_ONCE: usize = 16;
+
 /// Who waits for children here.
 #[derive(Clone)]
 pub enum Children {
@@ -76,18 +79,33 @@ impl Children {
         };
         let mut ended = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::child())?;
         loop {
-            while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-                let known = registry
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .0
-                    .remove(&pid.as_raw_nonzero().get());
-                if let Some(tell) = known {
-                    let _ = tell.send(status);
-                }
-            }
+            tell_of_each(registry, || wait(WaitOptions::NOHANG).ok().flatten()).await;
             ended.recv().await;
         }
+    }
+}
+
+/// Hands on what has ended until nothing has. A fork bomb can end processes faster than they are
+/// reaped, and the agent has one thread: everything else gets its turn in between.
+async fn tell_of_each(
+    registry: &Mutex<Registry>,
+    mut ended: impl FnMut() -> Option<(Pid, WaitStatus)>,
+) {
+    loop {
+        for _ in 0..AT_ONCE {
+            let Some((pid, status)) = ended() else {
+                return;
+            };
+            let known = registry
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .0
+                .remove(&pid.as_raw_nonzero().get());
+            if let Some(tell) = known {
+                let _ = tell.send(status);
+            }
+        }
+        tokio::task::yield_now().await;
     }
 }
 
@@ -116,5 +134,29 @@ impl Waiting {
                 guard.clear_ready();
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn children_that_end_without_an_end_take_nobody_s_turn() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let (_, status) = waitpid(Some(pid), WaitOptions::empty()).unwrap().unwrap();
+        let _ = child.wait();
+        let registry = Arc::<Mutex<Registry>>::default();
+        let mut told = Children::Init(Arc::clone(&registry)).expect(pid).unwrap();
+        tokio::select! {
+            biased;
+            () = tell_of_each(&registry, || Some((pid, status))) => panic!("there is always one more"),
+            () = tokio::time::sleep(Duration::from_millis(1)) => {}
+        }
+        assert_eq!(told.status().await.unwrap().exit_status(), Some(0));
+        // And it ends when there is none.
+        tell_of_each(&registry, || None).await;
     }
 }

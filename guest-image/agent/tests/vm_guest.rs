@@ -1,5 +1,9 @@
 //! The guest as it is: the image, booted in a real machine under software emulation.
-#![allow(clippy::unwrap_used, reason = "a failing test is the report")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a failing test is the report"
+)]
 
 #[path = "support/client.rs"]
 mod client;
@@ -23,6 +27,8 @@ fn spec(client: &Client, script: &str) -> ExecSpec {
 }
 
 async fn script(client: &Client, script: &str) -> Done {
+    // Shown if the test fails or does not end.
+    eprintln!("the guest runs {script}");
     client.run_spec(&spec(client, script), b"").await
 }
 
@@ -112,7 +118,7 @@ async fn work_has_no_privilege_and_writes_only_where_it_may() {
         "1000\n1000\nCapEff:0000000000000000\nNoNewPrivs:1\n"
     );
 
-    let places = "/etc /usr/bin /opt /root /uploads /uploads/notes.md /sys/fs/cgroup/work/cgroup.procs / /run /boot";
+    let places = "/etc /usr/bin /opt /root /uploads /uploads/notes.md /sys/fs/cgroup/commands/cgroup.procs / /run /boot";
     let done = script(
         &vm,
         &format!("for place in {places}; do if [ -w $place ]; then echo $place; fi; done"),
@@ -156,11 +162,27 @@ async fn a_fork_bomb_and_a_memory_hog_leave_the_guest_answering() {
     bomb.limits.processes = 300;
     bomb.limits.max_duration = "6s".parse().unwrap();
     bomb.limits.kill_grace = "100ms".parse().unwrap();
+    eprintln!("the guest runs a fork bomb");
     let running = vm.start_spec(&bomb, b"").await;
+    eprintln!("the guest is asked how it is");
     let health: Health = vm.get("/v1/health").await.json();
+    eprintln!("the guest ends the fork bomb");
     assert!(health.adopted);
     assert_eq!(running.finish().await.exit.end, ExecEnd::TimedOut);
 
+    // What commands may have is there, so that who wants more meets their limit and not the guest's.
+    let limits = "cat /sys/fs/cgroup/commands/memory.max; awk '/MemAvailable/ { print $2 * 1024 }' /proc/meminfo";
+    let done = script(&vm, limits).await;
+    let told: Vec<u64> = done
+        .stdout
+        .lines()
+        .map(|line| line.parse().unwrap())
+        .collect();
+    assert!(
+        told[0] < told[1] && told[0] > told[1] / 2,
+        "{}",
+        done.stdout
+    );
     let done = script(&vm, "python3 -c 'x = bytearray(2 << 30)'; echo status $?").await;
     assert!(
         done.stdout.contains("status 1"),

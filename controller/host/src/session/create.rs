@@ -83,29 +83,16 @@ pub(super) async fn create(
         let text = "the copy is not there; copies are made of a sandbox that runs";
         return Err(Denial::new(DenialCode::SandboxGone, text));
     }
-    make_or_claim(&state, &shims, &id, fence, spec, &lock).await?;
+    let record = admit(&state, &id, fence, spec, &lock)?;
+    if !super::spares::claim(&state, &record, &lock).await? {
+        come_into_being(&state, &shims, &record, |_| Ok(())).await?;
+    }
     drop(lock);
     // What the shim wrote down as it came up is what it would answer, without another connection.
     match dir.read::<Sandbox>(STATUS) {
         Some(sandbox) => Ok(sandbox),
         None => look(&state, &id).await,
     }
-}
-
-/// Makes a sandbox that is not there: of a spare, if there is one like it. The caller holds the lock.
-async fn make_or_claim(
-    state: &State,
-    shims: &Shims,
-    id: &SandboxId,
-    fence: Fence,
-    spec: SandboxSpec,
-    lock: &StateLock,
-) -> Result<(), Denial> {
-    let record = admit(state, id, fence, spec, lock)?;
-    if super::spares::claim(state, &record, lock).await? {
-        return Ok(());
-    }
-    come_into_being(state, shims, &record, |_| Ok(())).await
 }
 
 /// A sandbox that may be made.

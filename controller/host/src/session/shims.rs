@@ -4,16 +4,17 @@
 //! that has been loaded and waits to be told on its standard input whose shim it is. It holds nothing,
 //! belongs to no sandbox, and ends when the session does: its standard input is closed then.
 
-use crate::shim::LOG;
+use crate::shim::{LOG, READY};
 use crate::state::{SandboxDir, State};
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use lazaret_domain::{Denial, DenialCode, SandboxId};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 
 /// How long a shim may take to answer.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -85,23 +86,27 @@ impl Shims {
 
 /// Waits until a shim answers. One that does not is ended.
 async fn answers(mut shim: Child, dir: &SandboxDir) -> anyhow::Result<()> {
-    let answering = async {
-        while tokio::net::UnixStream::connect(dir.shim_socket())
-            .await
-            .is_err()
-        {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+    let outcome = match timeout(DEADLINE, ready(&mut shim)).await {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(_)) => "it ended at once".to_owned(),
+        Err(_) => format!("it did not answer within {DEADLINE:?}"),
     };
-    let outcome = tokio::select! {
-        () = answering => return Ok(()),
-        status = shim.wait() => format!("it ended at once ({})", crate::vmm::describe(status)),
-        () = tokio::time::sleep(DEADLINE) => format!("it did not answer within {DEADLINE:?}"),
-    };
-    let _ = shim.kill().await;
+    // One that has ended by itself keeps the status that it ended with.
+    let _ = shim.start_kill();
+    let status = crate::vmm::describe(shim.wait().await);
     let log = std::fs::read_to_string(dir.join(LOG)).unwrap_or_default();
     let last = log.lines().last().unwrap_or_default();
-    anyhow::bail!("{outcome}: {last}")
+    anyhow::bail!("{outcome} ({status}): {last}")
+}
+
+/// Waits until a process of [`shim_command`], with its standard output piped, says that it is there
+/// for whoever asks.
+pub(super) async fn ready(shim: &mut Child) -> anyhow::Result<()> {
+    let says = shim.stdout.take().context("its standard output")?;
+    let mut said = Vec::new();
+    says.take(READY.len() as u64).read_to_end(&mut said).await?;
+    ensure!(said == READY, "it ended before it was ready; see the log");
+    Ok(())
 }
 
 /// The process of a shim, whose log is in its directory.
@@ -128,6 +133,6 @@ fn command(state: &State) -> Command {
         .arg(state.root())
         .current_dir("/")
         .env_remove("SSH_ORIGINAL_COMMAND")
-        .stdout(Stdio::null());
+        .stdout(Stdio::piped());
     command
 }

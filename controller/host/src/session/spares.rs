@@ -5,12 +5,11 @@
 //! was asked for last while none was being made; a spare of another machine makes room after a while.
 
 use super::destroy::{take_away, take_away_dir};
-use super::shims::shim_command;
+use super::shims::{ready, shim_command};
 use super::{living, templates};
-use crate::shim::{KEY, OFFER, READY, RECORD, claim as ask};
-use crate::state::{Record, State, StateLock, internal, private_dir, private_file};
+use crate::shim::{KEY, OFFER, RECORD, claim as ask};
+use crate::state::{Record, State, StateLock, private_dir, private_file};
 use crate::template::Key;
-use anyhow::{Context, ensure};
 use jiff::Timestamp;
 use lazaret_api::host::SandboxSpec;
 use lazaret_domain::egress::EgressPolicy;
@@ -19,7 +18,6 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::io::AsyncReadExt as _;
 
 /// Spares are made once no sandbox was asked for for so long.
 const CALM: Duration = Duration::from_secs(1);
@@ -169,22 +167,15 @@ async fn make(state: &State, spec: &SandboxSpec, key: &Key) -> anyhow::Result<()
     let mut shim = shim_command(state, &id, &dir)?
         .arg("--spare")
         .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
         .spawn()?;
     let held = shim.stdin.take();
-    let mut says = shim.stdout.take().context("its standard output")?;
+    let is_ready = ready(&mut shim).await;
     tokio::spawn(async move {
         let _ = shim.wait().await;
         // Closed, it would end; a session that ends closes it.
         drop(held);
     });
-    let mut said = Vec::new();
-    (&mut says)
-        .take(READY.len() as u64)
-        .read_to_end(&mut said)
-        .await
-        .map_err(|error| internal("wait for a spare", &error))?;
-    ensure!(said == READY, "it ended before it was ready; see the log");
+    is_ready?;
     tracing::info!(spare = %id, "a spare is ready");
     Ok(())
 }

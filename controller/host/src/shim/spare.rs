@@ -20,7 +20,7 @@ use crate::template::Key;
 use crate::vmm::Cage;
 use anyhow::{Context, bail, ensure};
 use lazaret_domain::SandboxId;
-use std::io::{self, Write as _};
+use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
@@ -34,8 +34,6 @@ use tokio::time::timeout;
 pub(crate) const KEY: &str = "key.json";
 /// In the directory of a spare that can be claimed: the same.
 pub(crate) const OFFER: &str = "offer.json";
-/// What a spare says on its standard output once it can be claimed.
-pub(crate) const READY: &[u8] = b"ready\n";
 /// Where it is claimed.
 const SOCKET: &str = "claim.sock";
 /// The longest record, and how long sending it may take.
@@ -94,7 +92,7 @@ async fn spare(state: &State, dir: &SandboxDir, id: &SandboxId) -> anyhow::Resul
         layers: AtomicU32::new(0),
         record: record.clone(),
     };
-    let ready = || io::stdout().write_all(READY);
+    let ready = super::say_ready;
     let offered = offer(state, dir, &record, &key, ready);
     let ended = async {
         let mut nothing = [0_u8; 64];

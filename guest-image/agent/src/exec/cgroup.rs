@@ -13,8 +13,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// Memory that commands together may not have: the agent's and the kernel's.
-const RESERVED_MEMORY: u64 = 48 << 20;
+/// Of the memory that is free before any command runs, what commands together may not have: the
+/// agent's, and what the kernel takes while they run. Were it too little, the whole guest would run
+/// out of memory before its commands reach their limit.
+const RESERVED_MEMORY: u64 = 32 << 20;
 /// How often a group is looked at while waiting for it to be empty.
 const LOOK: Duration = Duration::from_millis(5);
 /// How long the kernel may take to stop or end everything: a process in the middle of a slow write
@@ -24,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Where commands are contained.
 #[derive(Clone)]
 pub struct Cgroups {
-    work: PathBuf,
+    commands: PathBuf,
     next: Arc<AtomicU64>,
 }
 
@@ -34,39 +36,39 @@ impl Cgroups {
     /// # Errors
     /// A controller is missing or a limit is refused.
     pub fn set_up(root: &Path) -> io::Result<Self> {
-        let work = root.join("work");
+        let commands = root.join("commands");
         fs::write(root.join("cgroup.subtree_control"), "+cpu +memory +pids")?;
-        fs::create_dir_all(&work)?;
-        let total = rustix::system::sysinfo().totalram;
-        let limit = total.saturating_sub(RESERVED_MEMORY).max(total / 2);
-        fs::write(work.join("memory.max"), limit.to_string())?;
-        fs::write(work.join("pids.max"), "30000")?;
-        fs::write(work.join("cgroup.subtree_control"), "+memory +pids")?;
+        fs::create_dir_all(&commands)?;
+        let free = rustix::system::sysinfo().freeram;
+        let limit = free.saturating_sub(RESERVED_MEMORY).max(free / 2);
+        fs::write(commands.join("memory.max"), limit.to_string())?;
+        fs::write(commands.join("pids.max"), "30000")?;
+        fs::write(commands.join("cgroup.subtree_control"), "+memory +pids")?;
         Ok(Self {
-            work,
+            commands,
             next: Arc::default(),
         })
     }
 
     /// Stops every process of every command where it stands.
     pub(super) async fn stop(&self) -> io::Result<()> {
-        fs::write(self.work.join("cgroup.freeze"), "1")?;
+        fs::write(self.commands.join("cgroup.freeze"), "1")?;
         self.until("frozen 1").await
     }
 
     /// Lets them go on.
     pub(super) fn go_on(&self) -> io::Result<()> {
-        fs::write(self.work.join("cgroup.freeze"), "0")
+        fs::write(self.commands.join("cgroup.freeze"), "0")
     }
 
     /// Ends every process of every command, also if they stand still.
     pub(super) async fn end_all(&self) -> io::Result<()> {
-        fs::write(self.work.join("cgroup.kill"), "1")?;
+        fs::write(self.commands.join("cgroup.kill"), "1")?;
         self.until("populated 0").await
     }
 
     async fn until(&self, wanted: &str) -> io::Result<()> {
-        let events = self.work.join("cgroup.events");
+        let events = self.commands.join("cgroup.events");
         let reached = async {
             while !fs::read_to_string(&events)?.contains(wanted) {
                 sleep(LOOK).await;
@@ -80,7 +82,7 @@ impl Cgroups {
     /// Makes a group for one command.
     pub(super) fn group(&self, processes: u32) -> io::Result<Group> {
         let name = self.next.fetch_add(1, Ordering::Relaxed);
-        let dir = self.work.join(format!("exec-{name}"));
+        let dir = self.commands.join(format!("exec-{name}"));
         fs::create_dir(&dir)?;
         let group = Group { dir };
         fs::write(group.dir.join("pids.max"), processes.to_string())?;

@@ -5,6 +5,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
+    clippy::print_stderr,
     reason = "each program uses a part, and a failing test is the report"
 )]
 
@@ -81,6 +82,7 @@ impl Machine {
         let reader = tokio::spawn(async move {
             let mut output = BufReader::new(output).lines();
             while let Ok(Some(line)) = output.next_line().await {
+                eprintln!("console: {line}");
                 lines.lock().unwrap().push(line);
             }
         });
