@@ -29,4 +29,4 @@ pub use command::{Argv, EnvName};
 pub use denial::{Denial, DenialClass, DenialCode};
 pub use id::{ExecId, Fence, KeyId, RunId, SandboxId};
 pub use name::{BranchName, GitRef, GuestPath, HostName, RepoName, UploadName};
-pub use quantity::{ByteSize, Cpus, Span};
+pub use quantity::{ByteSize, Cpus, Span, millis};

@@ -9,6 +9,18 @@ use std::str::FromStr;
 use std::time::Duration;
 use utoipa::ToSchema;
 
+/// A duration in whole milliseconds, rounded to the nearest: sums and differences of what is told
+/// stay right on the average.
+#[must_use]
+pub fn millis(duration: Duration) -> u64 {
+    u64::try_from(
+        duration
+            .saturating_add(Duration::from_micros(500))
+            .as_millis(),
+    )
+    .unwrap_or(u64::MAX)
+}
+
 macro_rules! text_serde {
     ($name:ident) => {
         impl Serialize for $name {
@@ -261,6 +273,13 @@ impl<'de> Deserialize<'de> for Cpus {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_duration_is_told_to_the_nearest_millisecond() {
+        let told = |micros| millis(Duration::from_micros(micros));
+        assert_eq!([0, 499, 500, 1499, 1500].map(told), [0, 0, 1, 1, 2]);
+        assert_eq!(millis(Duration::MAX), u64::MAX);
+    }
 
     #[test]
     fn sizes_are_read_and_written_in_binary_units() {

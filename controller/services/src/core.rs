@@ -4,7 +4,7 @@ use crate::driver::Drivers;
 use crate::feed::Feeds;
 use crate::hosts::Registry;
 use crate::ports::store::StoreError;
-use crate::runs::LiveDiffs;
+use crate::runs::{LiveDiffs, Turns, Waking};
 use crate::{Ports, ServicesSettings};
 use jiff::Timestamp;
 use lazaret_domain::HostName;
@@ -22,6 +22,9 @@ pub(crate) struct Core {
     pub(crate) hosts: Registry,
     pub(crate) drivers: Drivers,
     pub(crate) diffs: LiveDiffs,
+    /// Forks of one run are made one after another.
+    pub(crate) forks: Turns,
+    pub(crate) waking: Waking,
     pub(crate) started_at: Timestamp,
     /// Told once: end in order.
     pub(crate) stop: CancellationToken,
@@ -32,6 +35,12 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn now(&self) -> Timestamp {
         self.ports.clock.now()
+    }
+
+    /// How many runs may hold a sandbox that is awake, without those that are being woken.
+    pub(crate) fn cap(&self) -> u32 {
+        let most = self.settings.max_sandboxes;
+        most.saturating_sub(self.waking.count())
     }
 
     /// How many runs hold a sandbox that is awake on each host.

@@ -19,10 +19,13 @@ mod diff;
 mod fork;
 mod history;
 mod rest;
+mod turns;
 mod view;
 mod workspace;
 
 pub(crate) use diff::LiveDiffs;
+pub(crate) use rest::Waking;
+pub(crate) use turns::Turns;
 
 use crate::core::Core;
 use crate::driver::{self, Want};

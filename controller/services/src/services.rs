@@ -8,7 +8,7 @@ use crate::ports::clock::Clock;
 use crate::ports::host_link::HostLinks;
 use crate::ports::random::Random;
 use crate::ports::store::Store;
-use crate::runs::LiveDiffs;
+use crate::runs::{LiveDiffs, Turns, Waking};
 use crate::{Hosts, Keys, Principal, Runs, ServicesSettings, reconcile};
 use lazaret_api::public::{HostAdmission, Scope, System};
 use lazaret_domain::Denial;
@@ -55,6 +55,8 @@ impl Services {
             hosts: Registry::default(),
             drivers: Drivers::default(),
             diffs: LiveDiffs::default(),
+            forks: Turns::default(),
+            waking: Waking::default(),
             started_at,
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),

@@ -29,7 +29,7 @@ use lazaret_api::public::{Diff, Event};
 use lazaret_domain::{ExecId, Fence, KeyId, RunId, SandboxId};
 use lazaret_services::IdempotencyKey;
 use lazaret_services::ports::store::{
-    Accepted, Asked, Counts, Fact, HostRecord, KeyRecord, Named, NamedExec, NewRun, RunRecord,
+    AllAccepted, Asked, Counts, Fact, HostRecord, KeyRecord, Named, NamedExec, NewRun, RunRecord,
     Store, StoreError, Taken,
 };
 use sqlx::sqlite::{
@@ -161,7 +161,7 @@ impl SqliteStore {
 
 #[async_trait]
 impl Store for SqliteStore {
-    async fn accept(&self, new: NewRun) -> Result<Accepted, StoreError> {
+    async fn accept(&self, new: Vec<NewRun>) -> Result<AllAccepted, StoreError> {
         runs::accept(self.begin().await?, new).await
     }
 

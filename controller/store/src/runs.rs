@@ -8,7 +8,7 @@ use lazaret_domain::run::{RunPhase, RunState};
 use lazaret_domain::{KeyId, RunId, SandboxId};
 use lazaret_services::IdempotencyKey;
 use lazaret_services::ports::store::{
-    Accepted, Counts, NewRun, RunFacts, RunRecord, StoreError, Taken,
+    Accepted, AllAccepted, Counts, NewRun, NotAccepted, RunFacts, RunRecord, StoreError, Taken,
 };
 use sqlx::{Sqlite, SqliteExecutor, SqlitePool, Transaction};
 
@@ -16,31 +16,46 @@ use sqlx::{Sqlite, SqliteExecutor, SqlitePool, Transaction};
 const AWAKE: &str = "SELECT COUNT(*) FROM runs
      WHERE holds = 1 AND COALESCE(json_extract(facts, '$.sandbox.state'), '') <> 'asleep'";
 
-/// Accepts a run. That it was not accepted before, that the cap is not reached, and that it is
-/// stored is one transaction, so neither can be passed by asking twice at once.
+/// Accepts runs, all or none. That they were not accepted before, that the cap is not reached, and
+/// that they are stored is one transaction, so neither can be passed by asking twice at once.
 pub(crate) async fn accept(
     mut transaction: Transaction<'static, Sqlite>,
+    new: Vec<NewRun>,
+) -> Result<AllAccepted, StoreError> {
+    let mut all = Vec::with_capacity(new.len());
+    for new in new {
+        match accept_one(&mut transaction, new).await? {
+            Ok(accepted) => all.push(accepted),
+            // What was written before it goes with the transaction.
+            Err(refused) => return Ok(Err(refused)),
+        }
+    }
+    transaction.commit().await.map_err(failed)?;
+    Ok(Ok(all))
+}
+
+async fn accept_one(
+    transaction: &mut Transaction<'static, Sqlite>,
     new: NewRun,
-) -> Result<Accepted, StoreError> {
+) -> Result<Result<Accepted, NotAccepted>, StoreError> {
     if let Some((name, digest)) = &new.idempotency
-        && let Some((before, record)) = before(&mut *transaction, &new.by, name).await?
+        && let Some((before, record)) = before(&mut **transaction, &new.by, name).await?
     {
         return Ok(if before == *digest {
-            Accepted::Before(Box::new(record))
+            Ok(Accepted::Before(Box::new(record)))
         } else {
-            Accepted::OtherRequest
+            Err(NotAccepted::OtherRequest)
         });
     }
     let holding: i64 = sqlx::query_scalar(AWAKE)
-        .fetch_one(&mut *transaction)
+        .fetch_one(&mut **transaction)
         .await
         .map_err(failed)?;
     if holding >= i64::from(new.cap) {
-        return Ok(Accepted::CapReached(
-            u32::try_from(holding).unwrap_or(u32::MAX),
-        ));
+        let holding = u32::try_from(holding).unwrap_or(u32::MAX);
+        return Ok(Err(NotAccepted::CapReached(holding)));
     }
-    let fence = next_fence(&mut transaction).await?;
+    let fence = next_fence(transaction).await?;
     let record = RunRecord {
         id: new.id,
         by: new.by,
@@ -65,37 +80,28 @@ pub(crate) async fn accept(
     .bind(json(&record.facts)?)
     .bind(int(record.fence.0))
     .bind(int(record.last_seq))
-    .execute(&mut *transaction)
+    .execute(&mut **transaction)
     .await
     .map_err(failed)?;
     let accepted = EventBody::State {
         state: RunPhase::Queued,
         detail: Some("accepted".to_owned()),
     };
-    events::append(
-        &mut transaction,
-        &record.id,
-        record.last_seq,
-        new.at,
-        &accepted,
-    )
-    .await?;
-    let step = journal::begin(&mut transaction, &record.id, new.first_step).await?;
+    events::append(transaction, &record.id, record.last_seq, new.at, &accepted).await?;
+    let step = journal::begin(transaction, &record.id, new.first_step).await?;
     if let Some((name, digest)) = &new.idempotency {
         sqlx::query("INSERT INTO idempotency (by_key, name, digest, run) VALUES ($1, $2, $3, $4)")
             .bind(record.by.as_str())
             .bind(name.as_str())
             .bind(digest)
             .bind(record.id.as_str())
-            .execute(&mut *transaction)
+            .execute(&mut **transaction)
             .await
             .map_err(failed)?;
     }
-    transaction.commit().await.map_err(failed)?;
-    Ok(Accepted::New(Box::new(Taken {
-        run: record,
-        steps: vec![step],
-    })))
+    let steps = vec![step];
+    let taken = Taken { run: record, steps };
+    Ok(Ok(Accepted::New(Box::new(taken))))
 }
 
 /// The digest of the request that came under this name before, and its run.

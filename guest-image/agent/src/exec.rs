@@ -95,7 +95,7 @@ impl Engine {
                 Ok(child) => run(child, &spec, stdin, &frames).await,
                 Err(message) => ended(ExecEnd::NotStarted, None, Some(message)),
             };
-            exit.duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            exit.duration_ms = lazaret_domain::millis(started.elapsed());
             let payload = serde_json::to_vec(&exit).unwrap_or_default();
             // Nobody may be there to read it any more.
             let _ = frames.send(Frame::Exit(payload.into())).await;

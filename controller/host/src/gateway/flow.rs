@@ -158,7 +158,7 @@ impl Drop for Record<'_> {
         let volume = Volume {
             bytes_out: self.tally.sent(),
             bytes_in: self.tally.received(),
-            duration_ms: u64::try_from(self.tally.elapsed().as_millis()).unwrap_or(u64::MAX),
+            duration_ms: lazaret_domain::millis(self.tally.elapsed()),
         };
         self.log.add(
             "tcp",

@@ -334,7 +334,7 @@ impl Driver {
 }
 
 fn millis(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+    lazaret_domain::millis(since.elapsed())
 }
 
 /// Returns when the process is asked to stop.

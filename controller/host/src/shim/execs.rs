@@ -227,7 +227,7 @@ impl Execs {
         limit: Duration,
     ) {
         let started = Instant::now();
-        let lasted = || u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let lasted = || lazaret_domain::millis(started.elapsed());
         let end = |end, message: &str| ExecExit {
             end,
             code: None,

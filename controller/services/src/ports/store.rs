@@ -187,11 +187,19 @@ pub enum Accepted {
     New(Box<Taken>),
     /// The same request was accepted before, as this run.
     Before(Box<RunRecord>),
+}
+
+/// Why runs are not accepted. Nothing was stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotAccepted {
     /// The idempotency key belongs to another request.
     OtherRequest,
-    /// The cap is reached; so many runs hold a sandbox. Nothing was stored.
+    /// The cap is reached, or would be passed; so many runs hold a sandbox.
     CapReached(u32),
 }
+
+/// What became of runs to accept: of each in their order, or why of none.
+pub type AllAccepted = Result<Vec<Accepted>, NotAccepted>;
 
 /// A request under the name that its caller gave it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -328,8 +336,9 @@ pub struct Counts {
 /// The store. Each method is one transaction.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Accepts a run and takes it, unless it was accepted before or the cap is reached.
-    async fn accept(&self, new: NewRun) -> Result<Accepted, StoreError>;
+    /// Accepts runs and takes them, those that were not accepted before; none if the cap would be
+    /// passed.
+    async fn accept(&self, new: Vec<NewRun>) -> Result<AllAccepted, StoreError>;
     /// The run that this request was accepted as before, and the digest of that request.
     async fn accepted_before(
         &self,

@@ -4,7 +4,7 @@
 use crate::again::{digest, other_request};
 use crate::core::Core;
 use crate::driver;
-use crate::ports::store::{Accepted, NewRun, RunPlan, RunRecord};
+use crate::ports::store::{Accepted, NewRun, NotAccepted, RunPlan, RunRecord};
 use crate::settings::ServicesSettings;
 use crate::{IdempotencyKey, Principal};
 use lazaret_api::host::SandboxSpec;
@@ -201,7 +201,7 @@ pub(crate) async fn accept(
     }
     let holding = core.holding().await?;
     let held = holding.values().sum();
-    if held >= core.settings.max_sandboxes {
+    if held >= core.cap() {
         return Err(cap(held));
     }
     let (host, image) = core
@@ -223,20 +223,42 @@ pub(crate) async fn accept(
         at: now,
         plan,
         idempotency,
-        cap: core.settings.max_sandboxes,
+        cap: core.cap(),
         first_step: driver::FIRST_STEP,
     };
-    match core.ports.store.accept(new).await? {
+    let accepted = accept_all(core, vec![new]).await?;
+    let (record, new) = accepted.into_iter().next().ok_or_else(none)?;
+    if new {
+        tracing::info!(run = %record.id, sandbox = %record.plan.sandbox, host = %record.plan.host, by = %by.key, "run accepted");
+    }
+    Ok(record)
+}
+
+/// Accepts runs, all or none, and gives those that are new their drivers. The answers are in order,
+/// each with whether it is new.
+pub(super) async fn accept_all(
+    core: &Arc<Core>,
+    new: Vec<NewRun>,
+) -> Result<Vec<(RunRecord, bool)>, Denial> {
+    let accepted = match core.ports.store.accept(new).await? {
+        Ok(accepted) => accepted,
+        Err(NotAccepted::OtherRequest) => return Err(other_request()),
+        Err(NotAccepted::CapReached(holding)) => return Err(cap(holding)),
+    };
+    let take = |accepted| match accepted {
+        Accepted::Before(record) => (*record, false),
         Accepted::New(taken) => {
             let record = taken.run.clone();
-            tracing::info!(run = %record.id, sandbox = %record.plan.sandbox, host = %record.plan.host, by = %by.key, "run accepted");
             driver::start_new(core, *taken);
-            Ok(record)
+            (record, true)
         }
-        Accepted::Before(record) => Ok(*record),
-        Accepted::OtherRequest => Err(other_request()),
-        Accepted::CapReached(holding) => Err(cap(holding)),
-    }
+    };
+    Ok(accepted.into_iter().map(take).collect())
+}
+
+/// The store answered for fewer runs than it was asked to accept.
+fn none() -> Denial {
+    Denial::new(DenialCode::StoreFailed, "the run was not accepted")
 }
 
 #[cfg(test)]

@@ -3,23 +3,15 @@
 //! The host makes the copies first, and then their runs are accepted. Should the controller die in
 //! between, no run knows the copies, and they are removed as strays ([`crate::reconcile`]).
 
-use super::accept::cap;
+use super::accept::{accept_all, cap};
 use super::{Runs, view, within};
 use crate::again::{digest, other_request};
 use crate::driver;
-use crate::ports::store::{Accepted, NewRun, Parent, RunPlan, RunRecord};
+use crate::ports::store::{NewRun, Parent, RunPlan, RunRecord};
 use crate::{IdempotencyKey, Principal};
 use lazaret_api::host::{Copied, MAX_COPIES};
 use lazaret_api::public::{CreateRun, ForkRun, Forked, Scope};
 use lazaret_domain::{Denial, RunId, SandboxId};
-
-/// A run of a copy.
-enum Copy {
-    /// Made by this fork.
-    Made(RunRecord),
-    /// Made by another at the same time, under the same key.
-    Found(RunRecord),
-}
 
 impl Runs {
     /// Copies a run, its sandbox with memory and disk, and gives each copy a command of its own. The
@@ -39,6 +31,8 @@ impl Runs {
         let most = u32::try_from(MAX_COPIES).unwrap_or(u32::MAX);
         let n = within("n", request.n.unwrap_or(1), most)?;
         let digest = digest(&(run, &request))?;
+        // Who asks the same at the same time gets what was made, and no copies of its own.
+        let _turn = self.core.forks.turn(run).await;
         let (mut runs, mut names) = (Vec::new(), Vec::new());
         for number in 1..=n {
             let name = key.as_ref().map(|key| key.of_copy(number));
@@ -57,7 +51,7 @@ impl Runs {
         self.workspace(&source)?;
         let n = u32::try_from(names.len()).unwrap_or(u32::MAX);
         let awake = self.core.ports.store.counts().await?.holding;
-        if awake.saturating_add(n) > self.core.settings.max_sandboxes {
+        if awake.saturating_add(n) > self.core.cap() {
             return Err(cap(awake));
         }
         let now = self.core.now();
@@ -66,23 +60,19 @@ impl Runs {
             .collect();
         let (source, copied) = self.copies(by, source, &ids).await?;
         tracing::info!(%run, copies = n, pause_ms = copied.pause_ms, by = %by.key, "run forked");
-        let (mut made, mut found) = (Vec::new(), Vec::new());
-        for (nth, (id, name)) in ids.iter().zip(names).enumerate() {
-            match self.accept_copy(by, &source, id, &request, name).await {
-                Ok(Copy::Made(record)) => made.push(view::run(&self.core, record)),
-                Ok(Copy::Found(record)) => found.push(view::run(&self.core, record)),
-                Err(denial) => {
-                    // Those without a run would be strays; the others are taken back with them.
-                    for run in &made {
-                        self.teardown(by, &run.run).await.ok();
-                    }
-                    self.discard(&source, &ids[nth..]).await;
-                    return Err(denial);
-                }
-            }
+        let new = ids.iter().zip(names);
+        let new = new.map(|(id, name)| self.copy(by, &source, id, &request, name));
+        let accepted = accept_all(&self.core, new.collect()).await;
+        if accepted.is_err() {
+            // Copies that no run knows.
+            self.discard(&source, &ids).await;
         }
-        runs.extend(made);
-        runs.extend(found);
+        for (record, new) in accepted? {
+            if new {
+                tracing::info!(run = %record.id, sandbox = %record.plan.sandbox, parent = %run, "copy accepted");
+            }
+            runs.push(view::run(&self.core, record));
+        }
         Ok(Forked {
             runs,
             pause_ms: copied.pause_ms,
@@ -124,14 +114,15 @@ impl Runs {
         }
     }
 
-    async fn accept_copy(
+    /// The run of a copy.
+    fn copy(
         &self,
         by: &Principal,
         source: &RunRecord,
         sandbox: &SandboxId,
         request: &ForkRun,
         idempotency: Option<(IdempotencyKey, String)>,
-    ) -> Result<Copy, Denial> {
+    ) -> NewRun {
         let now = self.core.now();
         let plan = RunPlan {
             request: CreateRun {
@@ -148,29 +139,14 @@ impl Runs {
                 base: source.facts.base.clone(),
             }),
         };
-        let new = NewRun {
+        NewRun {
             id: RunId::make(now, self.core.ports.random.bits()),
             by: by.key.clone(),
             at: now,
             plan,
             idempotency,
-            cap: self.core.settings.max_sandboxes,
+            cap: self.core.cap(),
             first_step: driver::FIRST_STEP,
-        };
-        match self.core.ports.store.accept(new).await? {
-            // Somebody asked the same at the same time: theirs is the copy.
-            Accepted::Before(record) => {
-                self.discard(source, std::slice::from_ref(sandbox)).await;
-                Ok(Copy::Found(*record))
-            }
-            Accepted::New(taken) => {
-                let record = taken.run.clone();
-                tracing::info!(run = %record.id, sandbox = %sandbox, parent = %source.id, "copy accepted");
-                driver::start_new(&self.core, *taken);
-                Ok(Copy::Made(record))
-            }
-            Accepted::CapReached(holding) => Err(cap(holding)),
-            Accepted::OtherRequest => Err(other_request()),
         }
     }
 

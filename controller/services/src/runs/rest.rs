@@ -14,6 +14,32 @@ use lazaret_api::public::{Run, Scope};
 use lazaret_domain::{Denial, DenialCode, Fence, RunId};
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Sandboxes that are being woken. They have a place, which the store does not know of yet.
+#[derive(Debug, Default)]
+pub(crate) struct Waking(AtomicU32);
+
+/// The place of one of them, until it is dropped.
+struct Place<'a>(&'a Waking);
+
+impl Waking {
+    pub(crate) fn count(&self) -> u32 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// One more, and how many there were before it.
+    fn begin(&self) -> (Place<'_>, u32) {
+        let before = self.0.fetch_add(1, Ordering::SeqCst);
+        (Place(self), before)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
 
 impl Runs {
     /// Puts the run's sandbox to sleep: its memory is saved, and it gives its place back. Idempotent.
@@ -39,9 +65,10 @@ impl Runs {
     /// `saved_state_unfit`, after which it still sleeps, and why the host cannot be asked.
     pub async fn wake(&self, by: &Principal, run: &RunId, from: WakeFrom) -> Result<Run, Denial> {
         let record = self.acting(by, run).await?;
-        if record.facts.sleeps() {
-            self.has_place().await?;
-        }
+        let _place = match record.facts.sleeps() {
+            true => Some(self.place().await?),
+            false => None,
+        };
         let id = record.plan.sandbox.clone();
         let put = |link: Arc<dyn HostLink>, fence| {
             let id = id.clone();
@@ -93,11 +120,12 @@ impl Runs {
     }
 
     /// The cap counts sandboxes that are awake, over all hosts; each host has its own besides.
-    async fn has_place(&self) -> Result<(), Denial> {
-        let awake = self.core.ports.store.counts().await?.holding;
+    async fn place(&self) -> Result<Place<'_>, Denial> {
+        let (place, waking) = self.core.waking.begin();
+        let awake = self.core.ports.store.counts().await?.holding + waking;
         let most = self.core.settings.max_sandboxes;
         if awake < most {
-            return Ok(());
+            return Ok(place);
         }
         let why = format!(
             "{awake} of at most {most} sandboxes are awake (sandbox.max_sandboxes); put one to sleep or tear one down"

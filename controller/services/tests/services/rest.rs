@@ -250,3 +250,59 @@ async fn a_fork_makes_runs_of_their_own_that_name_their_parent() {
         assert_eq!(refused.code, DenialCode::InvalidRequest);
     }
 }
+
+#[tokio::test]
+async fn of_forks_that_are_asked_for_twice_at_once_there_is_one() {
+    let house = House::with(ServicesSettings {
+        max_sandboxes: 3,
+        ..settings()
+    })
+    .await;
+    let run = house.delegate(on_repo()).await.run;
+    house.done(&run).await;
+    let runs = &house.services.runs;
+    let fork = || {
+        let request = ForkRun {
+            n: Some(2),
+            command: None,
+        };
+        runs.fork(&house.by, &run, Some("once".parse().unwrap()), request)
+    };
+    // There is a place for two copies, not for four.
+    let (one, other) = tokio::join!(fork(), fork());
+    let ids = |forked: Forked| forked.runs.into_iter().map(|run| run.run);
+    let (one, other): (Vec<_>, Vec<_>) =
+        (ids(one.unwrap()).collect(), ids(other.unwrap()).collect());
+    assert_eq!((one.len(), &one), (2, &other));
+    assert_eq!(house.host.ids().len(), 3);
+}
+
+#[tokio::test]
+async fn of_sandboxes_that_are_woken_at_once_only_as_many_wake_as_have_a_place() {
+    let house = House::with(ServicesSettings {
+        max_sandboxes: 2,
+        ..settings()
+    })
+    .await;
+    let runs = &house.services.runs;
+    let mut asleep = Vec::new();
+    for _ in 0..3 {
+        let run = house.delegate(on_repo()).await.run;
+        house.done(&run).await;
+        runs.sleep(&house.by, &run).await.unwrap();
+        asleep.push(run);
+    }
+    let wakes = asleep
+        .iter()
+        .map(|run| runs.wake(&house.by, run, WakeFrom::Memory));
+    let woken = futures::future::join_all(wakes).await;
+    let refused: Vec<_> = woken.into_iter().filter_map(Result::err).collect();
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert_eq!(refused[0].code, DenialCode::SandboxCap);
+    // A place that was taken while it was woken is not held beyond that.
+    let awake = now(&house, &asleep[0]).await;
+    runs.sleep(&house.by, &awake.run).await.unwrap();
+    runs.wake(&house.by, &awake.run, WakeFrom::Memory)
+        .await
+        .unwrap();
+}

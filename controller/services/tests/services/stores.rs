@@ -7,7 +7,7 @@ use lazaret_domain::{ExecId, Fence, KeyId, RunId, SandboxId};
 use lazaret_services::IdempotencyKey;
 use lazaret_services::ports::fake_host::CrashPoint;
 use lazaret_services::ports::store::{
-    Accepted, Asked, Counts, Fact, HostRecord, KeyRecord, Named, NamedExec, NewRun, RunRecord,
+    AllAccepted, Asked, Counts, Fact, HostRecord, KeyRecord, Named, NamedExec, NewRun, RunRecord,
     Store, StoreError, Taken,
 };
 use lazaret_store::SqliteStore;
@@ -49,7 +49,7 @@ impl CrashingStore {
 
 #[async_trait]
 impl Store for CrashingStore {
-    async fn accept(&self, new: NewRun) -> Result<Accepted, StoreError> {
+    async fn accept(&self, new: Vec<NewRun>) -> Result<AllAccepted, StoreError> {
         self.crash.pass().await;
         let answer = self.inner.accept(new).await;
         self.crash.pass().await;

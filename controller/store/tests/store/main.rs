@@ -15,7 +15,7 @@ use lazaret_domain::egress::EgressPolicy;
 use lazaret_domain::run::{Cause, Ending, Outcome, RunState};
 use lazaret_domain::{ByteSize, Cpus, Denial, DenialCode, Fence, KeyId, RunId, SandboxId, Span};
 use lazaret_services::ports::store::{
-    Accepted, Cursor, Fact, NewRun, RunPlan, RunRecord, Store, StoreError,
+    Accepted, AllAccepted, Cursor, Fact, NewRun, NotAccepted, RunPlan, RunRecord, Store, StoreError,
 };
 use lazaret_store::{Limits, SqliteStore};
 use std::os::unix::fs::PermissionsExt;
@@ -73,10 +73,17 @@ async fn store(directory: &tempfile::TempDir) -> SqliteStore {
 }
 
 async fn accepted(store: &SqliteStore) -> RunRecord {
-    match store.accept(new(1, 5)).await.unwrap() {
+    newly(store.accept(vec![new(1, 5)]).await.unwrap()).remove(0)
+}
+
+/// Runs that were accepted just now.
+fn newly(accepted: AllAccepted) -> Vec<RunRecord> {
+    let accepted = accepted.unwrap().into_iter();
+    let new = accepted.map(|accepted| match accepted {
         Accepted::New(taken) => taken.run,
-        other => panic!("{other:?}"),
-    }
+        before @ Accepted::Before(_) => panic!("{before:?}"),
+    });
+    new.collect()
 }
 
 #[tokio::test]
@@ -202,24 +209,46 @@ async fn facts_of_one_commit_become_true_together_or_not_at_all() {
 async fn the_cap_counts_what_is_held_and_not_what_was_released() {
     let directory = tempfile::tempdir().unwrap();
     let store = store(&directory).await;
-    let run = match store.accept(new(1, 1)).await.unwrap() {
-        Accepted::New(taken) => taken.run,
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(
-        store.accept(new(2, 1)).await.unwrap(),
-        Accepted::CapReached(1)
-    );
+    let run = newly(store.accept(vec![new(1, 1)]).await.unwrap()).remove(0);
+    let refused = store.accept(vec![new(2, 1)]).await.unwrap();
+    assert_eq!(refused.unwrap_err(), NotAccepted::CapReached(1));
     let fence = store.take(&run.id).await.unwrap().unwrap().run.fence;
     store
         .commit(&run.id, fence, now(), vec![Fact::Released])
         .await
         .unwrap();
-    assert!(matches!(
-        store.accept(new(2, 1)).await.unwrap(),
-        Accepted::New(_)
-    ));
+    newly(store.accept(vec![new(2, 1)]).await.unwrap());
     assert_eq!(store.counts().await.unwrap().holding, 1);
+}
+
+#[tokio::test]
+async fn of_runs_that_are_accepted_together_all_are_stored_or_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store(&directory).await;
+    let named = |number, name: &str, digest: &str| NewRun {
+        idempotency: Some((name.parse().unwrap(), digest.into())),
+        ..new(number, 3)
+    };
+    let two = vec![named(1, "a", "x"), named(2, "b", "x")];
+    let ids: Vec<_> = newly(store.accept(two).await.unwrap())
+        .into_iter()
+        .map(|run| run.id)
+        .collect();
+    // The third has a place, the fourth has none.
+    let refused = vec![named(3, "c", "x"), named(4, "d", "x")];
+    let refused = store.accept(refused).await.unwrap().unwrap_err();
+    assert_eq!(refused, NotAccepted::CapReached(3));
+    let refused = vec![named(3, "c", "x"), named(4, "a", "y")];
+    let refused = store.accept(refused).await.unwrap().unwrap_err();
+    assert_eq!(refused, NotAccepted::OtherRequest);
+    assert_eq!(store.counts().await.unwrap().holding, 2);
+    // Their names are free as before, and what was stored is found in its place.
+    let mixed = vec![named(5, "b", "x"), named(6, "c", "x")];
+    let mixed = store.accept(mixed).await.unwrap().unwrap();
+    let [Accepted::Before(before), Accepted::New(taken)] = &mixed[..] else {
+        panic!("{mixed:?}");
+    };
+    assert_eq!((&before.id, &taken.run.id), (&ids[1], &new(6, 3).id));
 }
 
 #[tokio::test]
@@ -282,7 +311,7 @@ async fn a_page_that_was_overwritten_is_noticed_before_anything_is_done() {
     let path = directory.path().join("db");
     let first = store(&directory).await;
     for number in 0..50 {
-        first.accept(new(number, 100)).await.unwrap();
+        newly(first.accept(vec![new(number, 100)]).await.unwrap());
     }
     first.close().await;
     let mut bytes = std::fs::read(&path).unwrap();
