@@ -67,9 +67,12 @@ impl Runs {
             // Copies that no run knows.
             self.discard(&source, &ids).await;
         }
-        for (record, new) in accepted? {
+        for ((record, new), id) in accepted?.into_iter().zip(&ids) {
             if new {
-                tracing::info!(run = %record.id, sandbox = %record.plan.sandbox, parent = %run, "copy accepted");
+                tracing::info!(run = %record.id, sandbox = %id, parent = %run, "copy accepted");
+            } else {
+                // It has its sandbox; this copy has no run.
+                self.discard(&source, std::slice::from_ref(id)).await;
             }
             runs.push(view::run(&self.core, record));
         }
