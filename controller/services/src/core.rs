@@ -4,7 +4,7 @@ use crate::driver::Drivers;
 use crate::feed::Feeds;
 use crate::hosts::Registry;
 use crate::ports::store::StoreError;
-use crate::runs::{LiveDiffs, Turns, Waking};
+use crate::runs::{LiveDiffs, Places, Turns};
 use crate::{Ports, ServicesSettings};
 use jiff::Timestamp;
 use lazaret_domain::HostName;
@@ -24,7 +24,7 @@ pub(crate) struct Core {
     pub(crate) diffs: LiveDiffs,
     /// Forks of one run are made one after another.
     pub(crate) forks: Turns,
-    pub(crate) waking: Waking,
+    pub(crate) places: Places,
     pub(crate) started_at: Timestamp,
     /// Told once: end in order.
     pub(crate) stop: CancellationToken,
@@ -37,17 +37,11 @@ impl Core {
         self.ports.clock.now()
     }
 
-    /// How many runs may hold a sandbox that is awake, without those that are being woken.
-    pub(crate) fn cap(&self) -> u32 {
-        let most = self.settings.max_sandboxes;
-        most.saturating_sub(self.waking.count())
-    }
-
-    /// How many runs hold a sandbox that is awake on each host.
+    /// How many runs hold a sandbox that is awake or being woken on each host.
     pub(crate) async fn holding(&self) -> Result<BTreeMap<HostName, u32>, StoreError> {
-        let mut holding = BTreeMap::new();
+        let (mut holding, waking) = (BTreeMap::new(), self.places.waking());
         for run in self.ports.store.open_runs().await? {
-            if run.holds && !run.facts.sleeps() {
+            if run.holds && (!run.facts.sleeps() || waking.contains(&run.id)) {
                 *holding.entry(run.plan.host).or_default() += 1;
             }
         }

@@ -6,6 +6,8 @@
 //! | [`view`] | a stored run as it is shown |
 //! | [`fork`] | copies of a run |
 //! | [`rest`] | sleep, wake, keep |
+//! | [`places`] | who holds a place under the cap |
+//! | [`turns`] | one at a time for each run |
 //! | [`history`] | events, following, the log |
 //! | [`workspace`] | files out, uploads in |
 //! | [`beside`] | commands beside the run |
@@ -18,13 +20,14 @@ mod beside;
 mod diff;
 mod fork;
 mod history;
+mod places;
 mod rest;
 mod turns;
 mod view;
 mod workspace;
 
 pub(crate) use diff::LiveDiffs;
-pub(crate) use rest::Waking;
+pub(crate) use places::Places;
 pub(crate) use turns::Turns;
 
 use crate::core::Core;

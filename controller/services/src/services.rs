@@ -8,7 +8,7 @@ use crate::ports::clock::Clock;
 use crate::ports::host_link::HostLinks;
 use crate::ports::random::Random;
 use crate::ports::store::Store;
-use crate::runs::{LiveDiffs, Turns, Waking};
+use crate::runs::{LiveDiffs, Places, Turns};
 use crate::{Hosts, Keys, Principal, Runs, ServicesSettings, reconcile};
 use lazaret_api::public::{HostAdmission, Scope, System};
 use lazaret_domain::Denial;
@@ -56,7 +56,7 @@ impl Services {
             drivers: Drivers::default(),
             diffs: LiveDiffs::default(),
             forks: Turns::default(),
-            waking: Waking::default(),
+            places: Places::default(),
             started_at,
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -101,7 +101,12 @@ impl Services {
     /// `scope_too_narrow`, `store_failed`.
     pub async fn system(&self, by: &Principal) -> Result<System, Denial> {
         by.require(Scope::Operate)?;
-        let counts = self.core.ports.store.counts().await?;
+        let counts = self
+            .core
+            .ports
+            .store
+            .counts(&self.core.places.waking())
+            .await?;
         Ok(System {
             version: self.core.settings.version.clone(),
             started_at: self.core.started_at,

@@ -29,8 +29,8 @@ use lazaret_api::public::{Diff, Event};
 use lazaret_domain::{ExecId, Fence, KeyId, RunId, SandboxId};
 use lazaret_services::IdempotencyKey;
 use lazaret_services::ports::store::{
-    AllAccepted, Asked, Counts, Fact, HostRecord, KeyRecord, Named, NamedExec, NewRun, RunRecord,
-    Store, StoreError, Taken,
+    AllAccepted, Asked, Cap, Counts, Fact, HostRecord, KeyRecord, Named, NamedExec, NewRun,
+    RunRecord, Store, StoreError, Taken,
 };
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
@@ -161,8 +161,8 @@ impl SqliteStore {
 
 #[async_trait]
 impl Store for SqliteStore {
-    async fn accept(&self, new: Vec<NewRun>) -> Result<AllAccepted, StoreError> {
-        runs::accept(self.begin().await?, new).await
+    async fn accept(&self, new: Vec<NewRun>, cap: Cap) -> Result<AllAccepted, StoreError> {
+        runs::accept(self.begin().await?, new, cap).await
     }
 
     async fn accepted_before(
@@ -194,8 +194,8 @@ impl Store for SqliteStore {
         runs::open(&self.readers).await
     }
 
-    async fn counts(&self) -> Result<Counts, StoreError> {
-        runs::counts(&self.readers).await
+    async fn counts(&self, waking: &[RunId]) -> Result<Counts, StoreError> {
+        runs::counts(&self.readers, waking).await
     }
 
     async fn take(&self, id: &RunId) -> Result<Option<Taken>, StoreError> {

@@ -8,53 +8,58 @@ use lazaret_domain::run::{RunPhase, RunState};
 use lazaret_domain::{KeyId, RunId, SandboxId};
 use lazaret_services::IdempotencyKey;
 use lazaret_services::ports::store::{
-    Accepted, AllAccepted, Counts, NewRun, NotAccepted, RunFacts, RunRecord, StoreError, Taken,
+    Accepted, AllAccepted, Cap, Counts, NewRun, NotAccepted, RunFacts, RunRecord, StoreError, Taken,
 };
 use sqlx::{Sqlite, SqliteExecutor, SqlitePool, Transaction};
-
-/// Runs that hold a place among the sandboxes: one that sleeps has given its place back.
-const AWAKE: &str = "SELECT COUNT(*) FROM runs
-     WHERE holds = 1 AND COALESCE(json_extract(facts, '$.sandbox.state'), '') <> 'asleep'";
 
 /// Accepts runs, all or none. That they were not accepted before, that the cap is not reached, and
 /// that they are stored is one transaction, so neither can be passed by asking twice at once.
 pub(crate) async fn accept(
     mut transaction: Transaction<'static, Sqlite>,
     new: Vec<NewRun>,
+    cap: Cap,
 ) -> Result<AllAccepted, StoreError> {
-    let mut all = Vec::with_capacity(new.len());
+    let before = counts(&mut *transaction, &cap.waking).await?.holding;
+    let (mut holding, mut all) = (before, Vec::with_capacity(new.len()));
     for new in new {
-        match accept_one(&mut transaction, new).await? {
-            Ok(accepted) => all.push(accepted),
-            // What was written before it goes with the transaction.
-            Err(refused) => return Ok(Err(refused)),
-        }
+        let accepted = match known(&mut transaction, &new).await? {
+            Some(Ok(record)) => Accepted::Before(Box::new(record)),
+            // In both cases what was written before it goes with the transaction.
+            Some(Err(refused)) => return Ok(Err(refused)),
+            None if holding >= cap.most => return Ok(Err(NotAccepted::CapReached(before))),
+            None => {
+                holding += 1;
+                Accepted::New(Box::new(insert(&mut transaction, new).await?))
+            }
+        };
+        all.push(accepted);
     }
     transaction.commit().await.map_err(failed)?;
     Ok(Ok(all))
 }
 
-async fn accept_one(
+/// What the request was accepted as before.
+async fn known(
     transaction: &mut Transaction<'static, Sqlite>,
-    new: NewRun,
-) -> Result<Result<Accepted, NotAccepted>, StoreError> {
-    if let Some((name, digest)) = &new.idempotency
-        && let Some((before, record)) = before(&mut **transaction, &new.by, name).await?
-    {
-        return Ok(if before == *digest {
-            Ok(Accepted::Before(Box::new(record)))
+    new: &NewRun,
+) -> Result<Option<Result<RunRecord, NotAccepted>>, StoreError> {
+    let Some((name, digest)) = &new.idempotency else {
+        return Ok(None);
+    };
+    let before = before(&mut **transaction, &new.by, name).await?;
+    Ok(before.map(|(before, record)| {
+        if before == *digest {
+            Ok(record)
         } else {
             Err(NotAccepted::OtherRequest)
-        });
-    }
-    let holding: i64 = sqlx::query_scalar(AWAKE)
-        .fetch_one(&mut **transaction)
-        .await
-        .map_err(failed)?;
-    if holding >= i64::from(new.cap) {
-        let holding = u32::try_from(holding).unwrap_or(u32::MAX);
-        return Ok(Err(NotAccepted::CapReached(holding)));
-    }
+        }
+    }))
+}
+
+async fn insert(
+    transaction: &mut Transaction<'static, Sqlite>,
+    new: NewRun,
+) -> Result<Taken, StoreError> {
     let fence = next_fence(transaction).await?;
     let record = RunRecord {
         id: new.id,
@@ -100,8 +105,7 @@ async fn accept_one(
             .map_err(failed)?;
     }
     let steps = vec![step];
-    let taken = Taken { run: record, steps };
-    Ok(Ok(Accepted::New(Box::new(taken))))
+    Ok(Taken { run: record, steps })
 }
 
 /// The digest of the request that came under this name before, and its run.
@@ -171,12 +175,19 @@ pub(crate) async fn open(pool: &SqlitePool) -> Result<Vec<RunRecord>, StoreError
     rows.iter().map(run).collect()
 }
 
-pub(crate) async fn counts(pool: &SqlitePool) -> Result<Counts, StoreError> {
+/// A sandbox that sleeps has given its place back, unless it is being woken.
+pub(crate) async fn counts<'e>(
+    executor: impl SqliteExecutor<'e>,
+    waking: &[RunId],
+) -> Result<Counts, StoreError> {
     let row = sqlx::query(
-        "SELECT COUNT(CASE WHEN phase <> 'done' THEN 1 END) AS active, COUNT(CASE WHEN holds = 1 AND COALESCE(json_extract(facts, '$.sandbox.state'), '') <> 'asleep' THEN 1 END) AS holding
+        "SELECT COUNT(CASE WHEN phase <> 'done' THEN 1 END) AS active,
+             COUNT(CASE WHEN holds = 1 AND (COALESCE(json_extract(facts, '$.sandbox.state'), '') <> 'asleep'
+                 OR id IN (SELECT value FROM json_each($1))) THEN 1 END) AS holding
          FROM runs WHERE holds = 1 OR phase <> 'done'",
     )
-    .fetch_one(pool)
+    .bind(json(&waking)?)
+    .fetch_one(executor)
     .await
     .map_err(failed)?;
     let count = |column| -> Result<u32, StoreError> {

@@ -163,12 +163,17 @@ async fn a_fork_bomb_and_a_memory_hog_leave_the_guest_answering() {
     bomb.limits.max_duration = "6s".parse().unwrap();
     bomb.limits.kill_grace = "100ms".parse().unwrap();
     eprintln!("the guest runs a fork bomb");
-    let running = vm.start_spec(&bomb, b"").await;
+    let mut bombed = Box::pin(vm.start_spec(&bomb, b"").await.finish());
     eprintln!("the guest is asked how it is");
-    let health: Health = vm.get("/v1/health").await.json();
+    // It answers while the bomb goes on, not when it has been ended.
+    let health = tokio::select! {
+        biased;
+        _ = &mut bombed => panic!("the guest did not answer before the bomb was ended"),
+        health = vm.get("/v1/health") => health,
+    };
+    assert!(health.json::<Health>().adopted);
     eprintln!("the guest ends the fork bomb");
-    assert!(health.adopted);
-    assert_eq!(running.finish().await.exit.end, ExecEnd::TimedOut);
+    assert_eq!(bombed.await.exit.end, ExecEnd::TimedOut);
 
     // What commands may have is there, so that who wants more meets their limit and not the guest's.
     let limits = "cat /sys/fs/cgroup/commands/memory.max; awk '/MemAvailable/ { print $2 * 1024 }' /proc/meminfo";
@@ -196,6 +201,10 @@ async fn a_fork_bomb_and_a_memory_hog_leave_the_guest_answering() {
         "killed for want of memory: {}",
         done.stderr
     );
+    // By the limit of commands, not because the guest ran out of memory.
+    let met = "awk '/^oom / { print ($2 > 0) }' /sys/fs/cgroup/commands/memory.events";
+    let met = script(&vm, met).await;
+    assert_eq!(met.stdout, "1\n", "{}", met.stderr);
     assert!(script(&vm, "true").await.exit.success());
 }
 

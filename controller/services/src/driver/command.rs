@@ -15,6 +15,7 @@ use lazaret_api::guest::ExecExit;
 use lazaret_api::host::{ExecRequest, WakeFrom};
 use lazaret_domain::run::{Ending, Outcome};
 use lazaret_domain::{Denial, DenialCode, ExecId};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
@@ -76,14 +77,22 @@ impl Session {
             Ok(_) => Ok(()),
             // It fell asleep while nobody had work for it: between two steps, with this controller away.
             Err(denial) if denial.code == DenialCode::SandboxAsleep => {
+                // It is at work already, so it is not asked whether there is a place; the others see its.
+                let core = Arc::clone(&self.core);
+                let _place = core.places.give(&self.run.id);
                 let woken = self
                     .ask_for(WAKE, |link| {
                         let id = id.clone();
                         async move { link.wake(fence, &id, WakeFrom::Memory).await }
                     })
                     .await?;
-                if let Err(denial) = woken {
-                    return Err(self.refusal(&denial).await?.into());
+                match woken {
+                    Ok(sandbox) => {
+                        let seen = Some(Self::sandbox_facts(&sandbox));
+                        let facts = self.facts(|facts| facts.sandbox = seen);
+                        self.commit(vec![facts]).await?;
+                    }
+                    Err(denial) => return Err(self.refusal(&denial).await?.into()),
                 }
                 let started = self
                     .ask(|link| {

@@ -173,10 +173,17 @@ pub struct NewRun {
     pub plan: RunPlan,
     /// The caller's name for this request, and the request's digest.
     pub idempotency: Option<(IdempotencyKey, String)>,
-    /// How many runs may hold a sandbox.
-    pub cap: u32,
     /// The name of its first step, whose intent is stored with it.
     pub first_step: &'static str,
+}
+
+/// How many runs may hold a sandbox that is awake.
+#[derive(Clone, Debug)]
+pub struct Cap {
+    /// So many.
+    pub most: u32,
+    /// Runs whose sandbox is being woken: they count, also while they are still known to sleep.
+    pub waking: Vec<RunId>,
 }
 
 /// What became of a run to accept.
@@ -194,7 +201,7 @@ pub enum Accepted {
 pub enum NotAccepted {
     /// The idempotency key belongs to another request.
     OtherRequest,
-    /// The cap is reached, or would be passed; so many runs hold a sandbox.
+    /// The cap is reached, or would be passed; so many runs held a sandbox before.
     CapReached(u32),
 }
 
@@ -329,7 +336,7 @@ pub struct KeyRecord {
 pub struct Counts {
     /// Runs that are not done.
     pub active: u32,
-    /// Runs whose sandbox is not known to be removed.
+    /// Runs that hold a sandbox which is awake or being woken.
     pub holding: u32,
 }
 
@@ -338,7 +345,7 @@ pub struct Counts {
 pub trait Store: Send + Sync + 'static {
     /// Accepts runs and takes them, those that were not accepted before; none if the cap would be
     /// passed.
-    async fn accept(&self, new: Vec<NewRun>) -> Result<AllAccepted, StoreError>;
+    async fn accept(&self, new: Vec<NewRun>, cap: Cap) -> Result<AllAccepted, StoreError>;
     /// The run that this request was accepted as before, and the digest of that request.
     async fn accepted_before(
         &self,
@@ -358,8 +365,9 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<Vec<RunRecord>, StoreError>;
     /// All runs that need a driver: not done, or with a sandbox that is not known to be removed.
     async fn open_runs(&self) -> Result<Vec<RunRecord>, StoreError>;
-    /// How many runs there are.
-    async fn counts(&self) -> Result<Counts, StoreError>;
+    /// How many runs there are. Those of `waking` count as holding, also while they are still known to
+    /// sleep.
+    async fn counts(&self, waking: &[RunId]) -> Result<Counts, StoreError>;
 
     /// Takes a run with a fence higher than all before, which ends the power of earlier drivers.
     async fn take(&self, id: &RunId) -> Result<Option<Taken>, StoreError>;

@@ -201,7 +201,7 @@ pub(crate) async fn accept(
     }
     let holding = core.holding().await?;
     let held = holding.values().sum();
-    if held >= core.cap() {
+    if held >= core.settings.max_sandboxes {
         return Err(cap(held));
     }
     let (host, image) = core
@@ -223,7 +223,6 @@ pub(crate) async fn accept(
         at: now,
         plan,
         idempotency,
-        cap: core.cap(),
         first_step: driver::FIRST_STEP,
     };
     let accepted = accept_all(core, vec![new]).await?;
@@ -240,7 +239,9 @@ pub(super) async fn accept_all(
     core: &Arc<Core>,
     new: Vec<NewRun>,
 ) -> Result<Vec<(RunRecord, bool)>, Denial> {
-    let accepted = match core.ports.store.accept(new).await? {
+    let _turn = core.places.turn().await;
+    let most = core.places.cap(core.settings.max_sandboxes);
+    let accepted = match core.ports.store.accept(new, most).await? {
         Ok(accepted) => accepted,
         Err(NotAccepted::OtherRequest) => return Err(other_request()),
         Err(NotAccepted::CapReached(holding)) => return Err(cap(holding)),

@@ -50,8 +50,9 @@ impl Runs {
         let source = self.record(by, run).await?;
         self.workspace(&source)?;
         let n = u32::try_from(names.len()).unwrap_or(u32::MAX);
-        let awake = self.core.ports.store.counts().await?.holding;
-        if awake.saturating_add(n) > self.core.cap() {
+        let waking = self.core.places.waking();
+        let awake = self.core.ports.store.counts(&waking).await?.holding;
+        if awake.saturating_add(n) > self.core.settings.max_sandboxes {
             return Err(cap(awake));
         }
         let now = self.core.now();
@@ -71,7 +72,7 @@ impl Runs {
             if new {
                 tracing::info!(run = %record.id, sandbox = %id, parent = %run, "copy accepted");
             } else {
-                // It has its sandbox; this copy has no run.
+                // Whoever asked the same had their turn before; a safeguard, so that no copy is without a run.
                 self.discard(&source, std::slice::from_ref(id)).await;
             }
             runs.push(view::run(&self.core, record));
@@ -148,7 +149,6 @@ impl Runs {
             at: now,
             plan,
             idempotency,
-            cap: self.core.cap(),
             first_step: driver::FIRST_STEP,
         }
     }

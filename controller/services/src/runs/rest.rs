@@ -3,6 +3,7 @@
 //! Reading never wakes a sandbox; acting in it does ([`Runs::once_more`]). The host decides; what it then
 //! says of the sandbox is written down before the answer goes out.
 
+use super::places::Place;
 use super::{Runs, view};
 use crate::Principal;
 use crate::driver::session::Session;
@@ -14,32 +15,6 @@ use lazaret_api::public::{Run, Scope};
 use lazaret_domain::{Denial, DenialCode, Fence, RunId};
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-
-/// Sandboxes that are being woken. They have a place, which the store does not know of yet.
-#[derive(Debug, Default)]
-pub(crate) struct Waking(AtomicU32);
-
-/// The place of one of them, until it is dropped.
-struct Place<'a>(&'a Waking);
-
-impl Waking {
-    pub(crate) fn count(&self) -> u32 {
-        self.0.load(Ordering::SeqCst)
-    }
-
-    /// One more, and how many there were before it.
-    fn begin(&self) -> (Place<'_>, u32) {
-        let before = self.0.fetch_add(1, Ordering::SeqCst);
-        (Place(self), before)
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
 
 impl Runs {
     /// Puts the run's sandbox to sleep: its memory is saved, and it gives its place back. Idempotent.
@@ -66,7 +41,7 @@ impl Runs {
     pub async fn wake(&self, by: &Principal, run: &RunId, from: WakeFrom) -> Result<Run, Denial> {
         let record = self.acting(by, run).await?;
         let _place = match record.facts.sleeps() {
-            true => Some(self.place().await?),
+            true => Some(self.place(&record.id).await?),
             false => None,
         };
         let id = record.plan.sandbox.clone();
@@ -120,15 +95,24 @@ impl Runs {
     }
 
     /// The cap counts sandboxes that are awake, over all hosts; each host has its own besides.
-    async fn place(&self) -> Result<Place<'_>, Denial> {
-        let (place, waking) = self.core.waking.begin();
-        let awake = self.core.ports.store.counts().await?.holding + waking;
+    async fn place(&self, run: &RunId) -> Result<Place<'_>, Denial> {
+        let places = &self.core.places;
+        let _turn = places.turn().await;
+        let place = places.give(run);
+        let awake = self
+            .core
+            .ports
+            .store
+            .counts(&places.waking())
+            .await?
+            .holding;
         let most = self.core.settings.max_sandboxes;
-        if awake < most {
+        if awake <= most {
             return Ok(place);
         }
+        let others = awake.saturating_sub(1);
         let why = format!(
-            "{awake} of at most {most} sandboxes are awake (sandbox.max_sandboxes); put one to sleep or tear one down"
+            "{others} of at most {most} sandboxes are awake or being woken (sandbox.max_sandboxes); put one to sleep or tear one down"
         );
         Err(Denial::new(DenialCode::SandboxCap, why).retry_after(15))
     }

@@ -1,13 +1,13 @@
 //! The life of a run, told from its outside.
 
-use crate::support::{House, assert_whole, command, on_repo, settings, text};
+use crate::support::{House, assert_whole, command, on_repo, text};
 use lazaret_api::frame::Frame;
 use lazaret_api::public::{EventBody, ExecRun};
 use lazaret_domain::run::{Outcome, RunPhase};
 use lazaret_domain::sandbox::{EndCause, SandboxState};
 use lazaret_domain::{Argv, Denial, DenialCode};
+use lazaret_services::IdempotencyKey;
 use lazaret_services::ports::fake_host::{Boot, Play, commit_id, exited, ordinary};
-use lazaret_services::{IdempotencyKey, ServicesSettings};
 
 #[tokio::test]
 async fn a_delegated_command_runs_on_its_branch_and_leaves_outcome_log_and_diff() {
@@ -198,11 +198,7 @@ async fn cancel_ends_the_command_and_keeps_what_it_did() {
 
 #[tokio::test]
 async fn no_more_runs_hold_a_sandbox_than_the_cap_also_at_once() {
-    let house = House::with(ServicesSettings {
-        max_sandboxes: 3,
-        ..settings()
-    })
-    .await;
+    let house = House::of(3).await;
     house.host.boots(Boot::Held);
     let tries = (0..12).map(|_| {
         house

@@ -1,13 +1,13 @@
 //! Sandboxes that sleep and wake, as a run's callers see it.
 
-use crate::support::{House, command, on_repo, settings};
+use crate::support::{House, command, on_repo};
 use lazaret_api::host::WakeFrom;
 use lazaret_api::public::{ExecRun, ForkRun, Forked, Run, Scope};
 use lazaret_domain::run::{Outcome, RunPhase};
 use lazaret_domain::sandbox::SandboxState;
 use lazaret_domain::{Argv, Denial, DenialCode, RunId};
+use lazaret_services::Principal;
 use lazaret_services::ports::fake_host::ordinary;
-use lazaret_services::{Principal, ServicesSettings};
 
 fn state(run: &Run) -> SandboxState {
     run.sandbox.as_ref().unwrap().state
@@ -118,11 +118,7 @@ async fn one_that_falls_asleep_by_itself_is_shown_asleep() {
 
 #[tokio::test]
 async fn one_that_sleeps_gives_its_place_back_and_wakes_only_where_there_is_one() {
-    let house = House::with(ServicesSettings {
-        max_sandboxes: 1,
-        ..settings()
-    })
-    .await;
+    let house = House::of(1).await;
     let first = done(&house).await;
     let runs = &house.services.runs;
     let refused = runs.delegate(&house.by, None, command(&["true"])).await;
@@ -167,11 +163,7 @@ async fn what_a_host_refuses_is_told_and_the_sandbox_sleeps_on() {
 
 #[tokio::test]
 async fn a_fork_makes_runs_of_their_own_that_name_their_parent() {
-    let house = House::with(ServicesSettings {
-        max_sandboxes: 4,
-        ..settings()
-    })
-    .await;
+    let house = House::of(4).await;
     let run = house.delegate(on_repo()).await.run;
     let parent = house.done(&run).await;
     let runs = &house.services.runs;
@@ -253,11 +245,7 @@ async fn a_fork_makes_runs_of_their_own_that_name_their_parent() {
 
 #[tokio::test]
 async fn of_forks_that_are_asked_for_twice_at_once_there_is_one() {
-    let house = House::with(ServicesSettings {
-        max_sandboxes: 3,
-        ..settings()
-    })
-    .await;
+    let house = House::of(3).await;
     let run = house.delegate(on_repo()).await.run;
     house.done(&run).await;
     let runs = &house.services.runs;
@@ -268,22 +256,55 @@ async fn of_forks_that_are_asked_for_twice_at_once_there_is_one() {
         };
         runs.fork(&house.by, &run, Some("once".parse().unwrap()), request)
     };
-    // There is a place for two copies, not for four.
     let (one, other) = tokio::join!(fork(), fork());
-    let ids = |forked: Forked| forked.runs.into_iter().map(|run| run.run);
-    let (one, other): (Vec<_>, Vec<_>) =
-        (ids(one.unwrap()).collect(), ids(other.unwrap()).collect());
-    assert_eq!((one.len(), &one), (2, &other));
-    assert_eq!(house.host.ids().len(), 3);
+    let (one, other) = (one.unwrap(), other.unwrap());
+    let ids =
+        |forked: &Forked| -> Vec<_> { forked.runs.iter().map(|run| run.run.clone()).collect() };
+    assert_eq!((ids(&one).len(), ids(&one)), (2, ids(&other)));
+    // The host was asked once, so the run stood still once.
+    let paused = [one, other]
+        .iter()
+        .filter(|forked| forked.pause_ms.is_some())
+        .count();
+    assert_eq!((paused, house.host.effects().created.len()), (1, 3));
+}
+
+#[tokio::test]
+async fn a_run_that_is_woken_twice_at_once_needs_one_place() {
+    let house = House::of(1).await;
+    let runs = &house.services.runs;
+    let run = done(&house).await;
+    runs.sleep(&house.by, &run).await.unwrap();
+    let wake = || runs.wake(&house.by, &run, WakeFrom::Memory);
+    let woken = tokio::join!(wake(), wake(), wake());
+    for woken in [woken.0, woken.1, woken.2] {
+        assert_eq!(state(&woken.unwrap()), SandboxState::Ready);
+    }
+}
+
+#[tokio::test]
+async fn of_a_wake_and_a_delegate_at_once_one_gets_the_last_place() {
+    let house = House::of(1).await;
+    let runs = &house.services.runs;
+    let mut run = done(&house).await;
+    for _ in 0..10 {
+        runs.sleep(&house.by, &run).await.unwrap();
+        let delegate = runs.delegate(&house.by, None, command(&["true"]));
+        let wake = runs.wake(&house.by, &run, WakeFrom::Memory);
+        match tokio::join!(wake, delegate) {
+            (Ok(_), Err(refused)) => assert_eq!(refused.code, DenialCode::SandboxCap),
+            (Err(refused), Ok(new)) => {
+                assert_eq!(refused.code, DenialCode::SandboxCap);
+                run = house.done(&new.run).await.run;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 #[tokio::test]
 async fn of_sandboxes_that_are_woken_at_once_only_as_many_wake_as_have_a_place() {
-    let house = House::with(ServicesSettings {
-        max_sandboxes: 2,
-        ..settings()
-    })
-    .await;
+    let house = House::of(2).await;
     let runs = &house.services.runs;
     let mut asleep = Vec::new();
     for _ in 0..3 {

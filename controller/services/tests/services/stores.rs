@@ -7,8 +7,8 @@ use lazaret_domain::{ExecId, Fence, KeyId, RunId, SandboxId};
 use lazaret_services::IdempotencyKey;
 use lazaret_services::ports::fake_host::CrashPoint;
 use lazaret_services::ports::store::{
-    AllAccepted, Asked, Counts, Fact, HostRecord, KeyRecord, Named, NamedExec, NewRun, RunRecord,
-    Store, StoreError, Taken,
+    AllAccepted, Asked, Cap, Counts, Fact, HostRecord, KeyRecord, Named, NamedExec, NewRun,
+    RunRecord, Store, StoreError, Taken,
 };
 use lazaret_store::SqliteStore;
 use std::path::Path;
@@ -49,9 +49,9 @@ impl CrashingStore {
 
 #[async_trait]
 impl Store for CrashingStore {
-    async fn accept(&self, new: Vec<NewRun>) -> Result<AllAccepted, StoreError> {
+    async fn accept(&self, new: Vec<NewRun>, cap: Cap) -> Result<AllAccepted, StoreError> {
         self.crash.pass().await;
-        let answer = self.inner.accept(new).await;
+        let answer = self.inner.accept(new, cap).await;
         self.crash.pass().await;
         answer
     }
@@ -105,8 +105,8 @@ impl Store for CrashingStore {
     async fn open_runs(&self) -> Result<Vec<RunRecord>, StoreError> {
         self.inner.open_runs().await
     }
-    async fn counts(&self) -> Result<Counts, StoreError> {
-        self.inner.counts().await
+    async fn counts(&self, waking: &[RunId]) -> Result<Counts, StoreError> {
+        self.inner.counts(waking).await
     }
     async fn fence(&self) -> Result<Fence, StoreError> {
         self.inner.fence().await

@@ -80,6 +80,15 @@ impl House {
         Self::with(settings()).await
     }
 
+    /// One where so many sandboxes may be awake.
+    pub(crate) async fn of(max_sandboxes: u32) -> Self {
+        Self::with(ServicesSettings {
+            max_sandboxes,
+            ..settings()
+        })
+        .await
+    }
+
     pub(crate) async fn with(settings: ServicesSettings) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(&directory.path().join("db"))

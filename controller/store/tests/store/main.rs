@@ -9,13 +9,15 @@
 mod names;
 
 use jiff::Timestamp;
-use lazaret_api::host::{AccelChoice, SandboxSpec};
+use lazaret_api::host::{AccelChoice, Confinement, SandboxSpec};
 use lazaret_api::public::{CreateRun, EgressChoice, EventBody};
 use lazaret_domain::egress::EgressPolicy;
 use lazaret_domain::run::{Cause, Ending, Outcome, RunState};
+use lazaret_domain::sandbox::SandboxState;
 use lazaret_domain::{ByteSize, Cpus, Denial, DenialCode, Fence, KeyId, RunId, SandboxId, Span};
 use lazaret_services::ports::store::{
-    Accepted, AllAccepted, Cursor, Fact, NewRun, NotAccepted, RunPlan, RunRecord, Store, StoreError,
+    Accepted, AllAccepted, Cap, Cursor, Fact, NewRun, NotAccepted, RunFacts, RunPlan, RunRecord,
+    SandboxFacts, Store, StoreError,
 };
 use lazaret_store::{Limits, SqliteStore};
 use std::os::unix::fs::PermissionsExt;
@@ -24,7 +26,7 @@ fn now() -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap()
 }
 
-fn new(number: u64, cap: u32) -> NewRun {
+fn new(number: u64) -> NewRun {
     let spec = SandboxSpec {
         image: "sha256:0".to_owned(),
         memory: ByteSize::mebibytes(512),
@@ -55,7 +57,6 @@ fn new(number: u64, cap: u32) -> NewRun {
         at: now(),
         plan,
         idempotency: None,
-        cap,
         first_step: "first",
     }
 }
@@ -73,7 +74,15 @@ async fn store(directory: &tempfile::TempDir) -> SqliteStore {
 }
 
 async fn accepted(store: &SqliteStore) -> RunRecord {
-    newly(store.accept(vec![new(1, 5)]).await.unwrap()).remove(0)
+    newly(store.accept(vec![new(1)], cap(5)).await.unwrap()).remove(0)
+}
+
+/// A cap, with nobody being woken.
+fn cap(most: u32) -> Cap {
+    Cap {
+        most,
+        waking: Vec::new(),
+    }
 }
 
 /// Runs that were accepted just now.
@@ -209,16 +218,16 @@ async fn facts_of_one_commit_become_true_together_or_not_at_all() {
 async fn the_cap_counts_what_is_held_and_not_what_was_released() {
     let directory = tempfile::tempdir().unwrap();
     let store = store(&directory).await;
-    let run = newly(store.accept(vec![new(1, 1)]).await.unwrap()).remove(0);
-    let refused = store.accept(vec![new(2, 1)]).await.unwrap();
+    let run = newly(store.accept(vec![new(1)], cap(1)).await.unwrap()).remove(0);
+    let refused = store.accept(vec![new(2)], cap(1)).await.unwrap();
     assert_eq!(refused.unwrap_err(), NotAccepted::CapReached(1));
     let fence = store.take(&run.id).await.unwrap().unwrap().run.fence;
     store
         .commit(&run.id, fence, now(), vec![Fact::Released])
         .await
         .unwrap();
-    newly(store.accept(vec![new(2, 1)]).await.unwrap());
-    assert_eq!(store.counts().await.unwrap().holding, 1);
+    newly(store.accept(vec![new(2)], cap(1)).await.unwrap());
+    assert_eq!(store.counts(&[]).await.unwrap().holding, 1);
 }
 
 #[tokio::test]
@@ -227,28 +236,63 @@ async fn of_runs_that_are_accepted_together_all_are_stored_or_none() {
     let store = store(&directory).await;
     let named = |number, name: &str, digest: &str| NewRun {
         idempotency: Some((name.parse().unwrap(), digest.into())),
-        ..new(number, 3)
+        ..new(number)
     };
     let two = vec![named(1, "a", "x"), named(2, "b", "x")];
-    let ids: Vec<_> = newly(store.accept(two).await.unwrap())
+    let ids: Vec<_> = newly(store.accept(two, cap(3)).await.unwrap())
         .into_iter()
         .map(|run| run.id)
         .collect();
     // The third has a place, the fourth has none.
     let refused = vec![named(3, "c", "x"), named(4, "d", "x")];
-    let refused = store.accept(refused).await.unwrap().unwrap_err();
-    assert_eq!(refused, NotAccepted::CapReached(3));
+    let refused = store.accept(refused, cap(3)).await.unwrap().unwrap_err();
+    assert_eq!(refused, NotAccepted::CapReached(2));
     let refused = vec![named(3, "c", "x"), named(4, "a", "y")];
-    let refused = store.accept(refused).await.unwrap().unwrap_err();
+    let refused = store.accept(refused, cap(3)).await.unwrap().unwrap_err();
     assert_eq!(refused, NotAccepted::OtherRequest);
-    assert_eq!(store.counts().await.unwrap().holding, 2);
+    assert_eq!(store.counts(&[]).await.unwrap().holding, 2);
     // Their names are free as before, and what was stored is found in its place.
     let mixed = vec![named(5, "b", "x"), named(6, "c", "x")];
-    let mixed = store.accept(mixed).await.unwrap().unwrap();
+    let mixed = store.accept(mixed, cap(3)).await.unwrap().unwrap();
     let [Accepted::Before(before), Accepted::New(taken)] = &mixed[..] else {
         panic!("{mixed:?}");
     };
-    assert_eq!((&before.id, &taken.run.id), (&ids[1], &new(6, 3).id));
+    assert_eq!((&before.id, &taken.run.id), (&ids[1], &new(6).id));
+}
+
+#[tokio::test]
+async fn one_that_sleeps_gives_its_place_back_and_has_it_while_it_is_woken() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store(&directory).await;
+    let run = accepted(&store).await;
+    let facts = RunFacts {
+        sandbox: Some(SandboxFacts {
+            state: SandboxState::Asleep,
+            accel: None,
+            boot_id: None,
+            kernel: None,
+            deadline: None,
+            asleep_since: None,
+            kept: false,
+            confinement: Confinement::default(),
+        }),
+        ..RunFacts::default()
+    };
+    let asleep = vec![Fact::Facts(Box::new(facts))];
+    store
+        .commit(&run.id, run.fence, now(), asleep)
+        .await
+        .unwrap();
+    let waking = vec![run.id.clone()];
+    assert_eq!(store.counts(&[]).await.unwrap().holding, 0);
+    assert_eq!(store.counts(&waking).await.unwrap().holding, 1);
+    let full = Cap { most: 1, waking };
+    let refused = store.accept(vec![new(2)], full.clone()).await.unwrap();
+    assert_eq!(refused.unwrap_err(), NotAccepted::CapReached(1));
+    let other = newly(store.accept(vec![new(2)], cap(1)).await.unwrap()).remove(0);
+    // One that is awake counts once, also if it is named among those that are woken.
+    let named = store.counts(&[run.id, other.id]).await.unwrap();
+    assert_eq!(named.holding, 2);
 }
 
 #[tokio::test]
@@ -311,7 +355,7 @@ async fn a_page_that_was_overwritten_is_noticed_before_anything_is_done() {
     let path = directory.path().join("db");
     let first = store(&directory).await;
     for number in 0..50 {
-        newly(first.accept(vec![new(number, 100)]).await.unwrap());
+        newly(first.accept(vec![new(number)], cap(100)).await.unwrap());
     }
     first.close().await;
     let mut bytes = std::fs::read(&path).unwrap();

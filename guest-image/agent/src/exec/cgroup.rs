@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// Of the memory that is free before any command runs, what commands together may not have: the
+/// Of the memory that is available before any command runs, what commands together may not have: the
 /// agent's, and what the kernel takes while they run. Were it too little, the whole guest would run
 /// out of memory before its commands reach their limit.
 const RESERVED_MEMORY: u64 = 32 << 20;
@@ -39,8 +39,8 @@ impl Cgroups {
         let commands = root.join("commands");
         fs::write(root.join("cgroup.subtree_control"), "+cpu +memory +pids")?;
         fs::create_dir_all(&commands)?;
-        let free = rustix::system::sysinfo().freeram;
-        let limit = free.saturating_sub(RESERVED_MEMORY).max(free / 2);
+        let there = available(&fs::read_to_string("/proc/meminfo")?)?;
+        let limit = there.saturating_sub(RESERVED_MEMORY).max(there / 2);
         fs::write(commands.join("memory.max"), limit.to_string())?;
         fs::write(commands.join("pids.max"), "30000")?;
         fs::write(commands.join("cgroup.subtree_control"), "+memory +pids")?;
@@ -88,6 +88,16 @@ impl Cgroups {
         fs::write(group.dir.join("pids.max"), processes.to_string())?;
         Ok(group)
     }
+}
+
+/// The memory that can be had, in bytes, without the guest running out of it: proc_meminfo(5).
+fn available(meminfo: &str) -> io::Result<u64> {
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.map(|kib| kib << 10)
+        .ok_or_else(|| io::Error::other("/proc/meminfo does not tell what memory is available"))
 }
 
 /// The control group of one command. Removed with it.
@@ -167,6 +177,26 @@ impl Containment {
                     self.settle(Duration::from_secs(10)).await;
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_that_is_available_is_read_or_nothing_is_contained() {
+        let told =
+            "MemTotal:  491520 kB\nMemFree: 400 kB\nMemAvailable:     441344 kB\nBuffers: 1 kB\n";
+        assert_eq!(available(told).unwrap(), 441_344 << 10);
+        for told in [
+            "",
+            "MemFree: 1 kB",
+            "MemAvailable: much kB",
+            "MemAvailable: 12",
+        ] {
+            assert!(available(told).is_err(), "{told}");
         }
     }
 }
