@@ -4,7 +4,7 @@ use crate::support::{House, assert_whole, command, host_name, on_repo, settings,
 use lazaret_api::frame::Frame;
 use lazaret_api::public::{EnrollHost, Event, EventBody, HostAdmission};
 use lazaret_domain::run::{Outcome, RunPhase};
-use lazaret_domain::sandbox::{EndCause, Reach};
+use lazaret_domain::sandbox::{EndCause, Reach, SandboxState};
 use lazaret_domain::{Denial, DenialCode, ExecId};
 use lazaret_services::ports::fake_host::{Boot, FAKE_KEY, FakeHost, Play, exited, ordinary};
 use lazaret_services::{Pace, ServicesSettings};
@@ -315,6 +315,22 @@ async fn a_restart_while_the_host_is_away_resumes_when_it_is_back() {
     house.host.boots(Boot::Ready);
     house.host.comes_up();
     assert_eq!(house.done(&run).await.outcome, Some(Outcome::Succeeded));
+}
+
+#[tokio::test]
+async fn a_sandbox_that_fell_asleep_between_two_steps_is_woken_for_the_next() {
+    let mut house = House::of(1).await;
+    stays(&house.host);
+    let run = house.delegate(on_repo()).await.run;
+    let sandbox = house.host.until_started("turn-1").await;
+    house.services.stop().await;
+    house.host.says(&sandbox, &turn(), &[], Some(exited(0)));
+    house.host.falls_asleep(&sandbox);
+    house.restart(settings()).await;
+    let run = house.done(&run).await;
+    assert_eq!(run.outcome, Some(Outcome::Succeeded));
+    assert_eq!(run.sandbox.unwrap().state, SandboxState::Ready);
+    assert_eq!(house.store.counts(&[]).await.unwrap().holding, 1);
 }
 
 #[tokio::test]
