@@ -330,6 +330,8 @@ async fn a_sandbox_that_fell_asleep_between_two_steps_is_woken_for_the_next() {
     let run = house.done(&run).await;
     assert_eq!(run.outcome, Some(Outcome::Succeeded));
     assert_eq!(run.sandbox.unwrap().state, SandboxState::Ready);
+    let diff = (sandbox, "diff".parse().unwrap());
+    assert_eq!(house.host.effects().started.get(&diff), Some(&1));
     assert_eq!(house.store.counts(&[]).await.unwrap().holding, 1);
 }
 
